@@ -1,0 +1,281 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// EnvironmentType sets the default expiry conditions of an environment.
+type EnvironmentType string
+
+// The environment types.
+const (
+	TypeRPG    EnvironmentType = "rpg"
+	TypeCatan  EnvironmentType = "catan"
+	TypeCoding EnvironmentType = "coding"
+	TypeCustom EnvironmentType = "custom"
+)
+
+// EnvironmentTypes lists the types in the order that documentation shows them.
+var EnvironmentTypes = []EnvironmentType{TypeRPG, TypeCatan, TypeCoding, TypeCustom}
+
+// DefaultExpiryConditions returns the conditions that end the leases of a type of environment.
+func DefaultExpiryConditions(t EnvironmentType) []string {
+	switch t {
+	case TypeRPG:
+		return []string{"agent.death", "game.finished", "campaign.ended"}
+	case TypeCoding:
+		return []string{"task.complete", "pr.merged"}
+	default:
+		return []string{"game.finished"}
+	}
+}
+
+// Backend is the kind of engine that sandboxes run on.
+type Backend string
+
+// The backends.
+const (
+	Docker     Backend = "docker"
+	Cloudflare Backend = "cloudflare"
+)
+
+// SleepMode says how a sandbox sleeps.
+type SleepMode string
+
+// The sleep modes. Pause keeps processes and memory; stop ends processes and frees memory, and
+// keeps /workspace.
+const (
+	SleepPause SleepMode = "pause"
+	SleepStop  SleepMode = "stop"
+)
+
+// NetworkMode says what a sandbox may reach.
+type NetworkMode string
+
+// The network modes. Restricted is the default.
+const (
+	NetworkNone       NetworkMode = "none"
+	NetworkRestricted NetworkMode = "restricted"
+	NetworkFull       NetworkMode = "full"
+)
+
+// Defaults of leases. MaxLifetime always has a value because renewal may extend a lease's time
+// to live, but not for ever.
+const (
+	DefaultTTL         = Duration(24 * time.Hour)
+	DefaultSleepAfter  = Duration(5 * time.Minute)
+	DefaultMaxLifetime = Duration(240 * time.Hour)
+	DefaultExecTimeout = Duration(120 * time.Second)
+)
+
+// Resources are the limits of one sandbox.
+type Resources struct {
+	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
+	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
+	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
+	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; Docker enforces it only where the engine can." minimum:"0"`
+}
+
+// DefaultResources are the limits of a sandbox whose environment names none (seed document 003).
+var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
+
+// InstanceType is a named size. The names and figures are those of Cloudflare Containers
+// (developers.cloudflare.com/containers/platform/limits, read 2026-08).
+type InstanceType struct {
+	Name string
+	Resources
+}
+
+// InstanceTypes lists the named sizes from small to large.
+var InstanceTypes = []InstanceType{
+	{"lite", Resources{MemoryMB: 256, CPUMillis: 62, PIDs: 256, DiskMB: 2000}},
+	{"basic", Resources{MemoryMB: 1024, CPUMillis: 250, PIDs: 256, DiskMB: 4000}},
+	{"standard-1", Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000}},
+	{"standard-2", Resources{MemoryMB: 6144, CPUMillis: 1000, PIDs: 256, DiskMB: 12000}},
+	{"standard-3", Resources{MemoryMB: 8192, CPUMillis: 2000, PIDs: 256, DiskMB: 16000}},
+	{"standard-4", Resources{MemoryMB: 12288, CPUMillis: 4000, PIDs: 256, DiskMB: 20000}},
+}
+
+// ResourcesOf returns the limits of a named size.
+func ResourcesOf(instanceType string) (Resources, bool) {
+	for _, t := range InstanceTypes {
+		if t.Name == instanceType {
+			return t.Resources, true
+		}
+	}
+	return Resources{}, false
+}
+
+// EnvironmentSpec is what a user decides about an environment. Zero values take the defaults.
+type EnvironmentSpec struct {
+	Type             EnvironmentType   `json:"type" enum:"rpg,catan,coding,custom" doc:"Sets the default expiry conditions."`
+	Backend          Backend           `json:"backend" enum:"docker,cloudflare"`
+	Image            string            `json:"image" doc:"Image reference; pinned by digest or id where it can be."`
+	Resources        Resources         `json:"resources,omitzero"`
+	Network          NetworkMode       `json:"network" enum:"none,restricted,full"`
+	TTL              Duration          `json:"ttl,omitempty" doc:"A lease ends this long after its last activity. Default 24h."`
+	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, whatever happens. Default 240h."`
+	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An unused sandbox sleeps after this time; 0s turns that off. Default 5m."`
+	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
+	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
+	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
+	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
+}
+
+// WithDefaults returns the specification with every default filled in.
+func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
+	orDefault(&s.Type, TypeCustom)
+	orDefault(&s.Backend, Docker)
+	orDefault(&s.Network, NetworkRestricted)
+	orDefault(&s.TTL, DefaultTTL)
+	orDefault(&s.MaxLifetime, DefaultMaxLifetime)
+	orDefault(&s.SleepMode, SleepPause)
+	orDefault(&s.Resources.MemoryMB, DefaultResources.MemoryMB)
+	orDefault(&s.Resources.CPUMillis, DefaultResources.CPUMillis)
+	orDefault(&s.Resources.PIDs, DefaultResources.PIDs)
+	orDefault(&s.Resources.DiskMB, DefaultResources.DiskMB)
+	if s.SleepAfter == nil {
+		d := DefaultSleepAfter
+		s.SleepAfter = &d
+	}
+	if len(s.ExpiryConditions) == 0 {
+		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
+	}
+	return s
+}
+
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Validate checks a specification whose defaults are filled in. Errors: Invalid, naming each field.
+func (s EnvironmentSpec) Validate() error {
+	var f []Field
+	bad := func(name, problem string, args ...any) { f = append(f, Field{name, fmt.Sprintf(problem, args...)}) }
+	if !slices.Contains(EnvironmentTypes, s.Type) {
+		bad("type", "must be rpg, catan, coding or custom, not %q", s.Type)
+	}
+	if s.Backend != Docker {
+		bad("backend", "must be docker, not %q: the cloudflare backend is not built yet", s.Backend)
+	}
+	if s.Image == "" {
+		bad("image", "must be set to an image reference, for example the reference of a sandbox_container_image")
+	}
+	switch s.Network {
+	case NetworkNone:
+	case NetworkRestricted, NetworkFull:
+		bad("network", "must be \"none\": the %s mode is not built yet, and a sandbox is never given more network than was asked for", s.Network)
+	default:
+		bad("network", "must be none, restricted or full, not %q", s.Network)
+	}
+	if s.SleepMode != SleepPause && s.SleepMode != SleepStop {
+		bad("sleep_mode", "must be pause or stop, not %q", s.SleepMode)
+	}
+	checkRange(bad, "resources.memory_mb", s.Resources.MemoryMB, 64, 32768)
+	checkRange(bad, "resources.cpu_millis", s.Resources.CPUMillis, 50, 16000)
+	checkRange(bad, "resources.pids_limit", s.Resources.PIDs, 32, 4096)
+	checkRange(bad, "resources.disk_mb", s.Resources.DiskMB, 1024, 102400)
+	for name := range s.Env {
+		switch {
+		case !envName.MatchString(name):
+			bad("env."+name, "is not a name of an environment variable")
+		case slices.Contains(reservedEnv, name):
+			bad("env."+name, "is set by the system and cannot be changed")
+		}
+	}
+	f = append(f, s.leaseFields()...)
+	return InvalidFields("environment", f)
+}
+
+func (s EnvironmentSpec) leaseFields() []Field {
+	var f []Field
+	if s.TTL < Duration(time.Second) {
+		f = append(f, Field{"ttl", "must be at least 1s"})
+	}
+	if s.MaxLifetime < Duration(time.Second) || s.MaxLifetime > Duration(365*24*time.Hour) {
+		f = append(f, Field{"max_lifetime", "must be between 1s and 8760h"})
+	}
+	if d := *s.SleepAfter; d != 0 && d < Duration(time.Second) {
+		f = append(f, Field{"sleep_after", "must be 0s (never sleep) or at least 1s"})
+	}
+	for i, c := range s.ExpiryConditions {
+		f = checkCondition(f, fmt.Sprintf("expiry_conditions[%d]", i), c)
+	}
+	return f
+}
+
+// reservedEnv are the variables that every sandbox gets from the system.
+var reservedEnv = []string{"IS_SANDBOXED", "AGENT_DID", "ENVIRONMENT_ID", "ENVIRONMENT_TYPE", "ALLOWED_ROOT_DIRECTORY"}
+
+func checkRange(bad func(string, string, ...any), name string, v, low, high int64) {
+	if v < low || v > high {
+		bad(name, "must be between %d and %d, not %d", low, high, v)
+	}
+}
+
+// EnvironmentStatus says whether an environment gives out leases.
+type EnvironmentStatus string
+
+// The environment statuses.
+const (
+	EnvironmentOpen      EnvironmentStatus = "open"
+	EnvironmentClosed    EnvironmentStatus = "ended"
+	EnvironmentDeleting  EnvironmentStatus = "deleting"
+	EnvironmentDestroyed EnvironmentStatus = "destroyed"
+)
+
+// Environment is a game, campaign or task whose agents lease sandboxes.
+type Environment struct {
+	// ID is the name that the user chose, because game servers must know it.
+	ID    string `json:"id"`
+	Owner string `json:"owner"`
+	EnvironmentSpec
+	// Instance is the backend instance on which the environment was provisioned.
+	Instance string            `json:"instance,omitempty"`
+	Status   EnvironmentStatus `json:"status" enum:"open,ended,deleting,destroyed"`
+	// Epoch counts reopenings that were asked for by number (Terraform); raising it reopens.
+	Epoch int64 `json:"epoch"`
+	// EndedBy is the condition that closed the environment, EndedAt when it was accepted.
+	EndedBy   string    `json:"ended_by,omitempty"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// PutEnvironment asks for an environment to be made or changed.
+type PutEnvironment struct {
+	ID    string `json:"id"`
+	Owner string `json:"owner,omitempty" doc:"Who may change it; default is the caller's token."`
+	// Epoch above the stored one reopens an ended environment; below it is a conflict.
+	Epoch int64 `json:"epoch,omitempty"`
+	EnvironmentSpec
+	// CreateOnly makes an existing environment a conflict instead of a change.
+	CreateOnly bool `json:"create_only,omitempty"`
+}
+
+// Validate checks the request after defaults are filled in. Errors: Invalid.
+func (p PutEnvironment) Validate() error {
+	if f := checkEnvironmentID(nil, "id", p.ID); f != nil {
+		return InvalidFields("environment", f)
+	}
+	return p.EnvironmentSpec.Validate()
+}
+
+// DeleteEnvironment asks for an environment and its backend resources to be removed.
+type DeleteEnvironment struct {
+	ID string `json:"id"`
+	// Force ends the leases that are still active; without it they are a conflict.
+	Force bool   `json:"force,omitempty"`
+	Actor string `json:"-"`
+}
+
+// PinnedImage reports whether a reference names one immutable image.
+func PinnedImage(ref string) bool {
+	return strings.Contains(ref, "@sha256:") || strings.HasPrefix(ref, "sha256:")
+}

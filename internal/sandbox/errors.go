@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code says what kind of failure an error is, so that callers can decide without
+// reading its text. Every error that leaves a Service or an Executor carries one.
+type Code string
+
+// The error codes. HTTP statuses are assigned in reconciler/api alone.
+const (
+	// Invalid: the request is wrong and will be wrong again. Error.Fields names the fields.
+	Invalid Code = "invalid"
+	// NotFound: there is no such object on this ledger or backend instance.
+	NotFound Code = "not_found"
+	// Conflict: the object is in a state, or has an owner or settings, that forbid the request.
+	Conflict Code = "conflict"
+	// LeaseEnded: the lease has ended; acquire again to get its next generation.
+	LeaseEnded Code = "lease_ended"
+	// EnvironmentEnded: a condition closed the environment for leases until it is reopened.
+	EnvironmentEnded Code = "environment_ended"
+	// BudgetExceeded: the environment's monthly budget does not cover another lease.
+	BudgetExceeded Code = "budget_exceeded"
+	// CapacityExceeded: the backend has no room; retry later.
+	CapacityExceeded Code = "capacity_exceeded"
+	// EventSequenceExpired: the events after the given sequence are no longer retained.
+	EventSequenceExpired Code = "event_sequence_expired"
+	// Unauthenticated: no or wrong credentials.
+	Unauthenticated Code = "unauthenticated"
+	// Forbidden: the credentials do not allow this.
+	Forbidden Code = "forbidden"
+	// Unavailable: a backend, the ledger or the service cannot be reached, or another
+	// backend instance answers; nothing is known to have changed. Retry.
+	Unavailable Code = "unavailable"
+	// UnknownOutcome: the request was sent and its result is not known. Retrying is safe
+	// for every operation of an Executor except Exec.
+	UnknownOutcome Code = "unknown_outcome"
+	// Timeout: the operation did not end within its deadline.
+	Timeout Code = "timeout"
+	// Failed: the operation was carried out and failed, for example an image that does not start.
+	Failed Code = "failed"
+	// Internal: a defect of this program.
+	Internal Code = "internal"
+)
+
+// Reason refines a code for programs; it is part of the API.
+type Reason string
+
+// The reasons. The first thirteen are the error catalogue that this project began with.
+const (
+	ReasonSandboxNotFound       Reason = "sandbox_not_found"
+	ReasonCreationFailed        Reason = "sandbox_creation_failed"
+	ReasonStartFailed           Reason = "sandbox_start_failed"
+	ReasonStopFailed            Reason = "sandbox_stop_failed"
+	ReasonRemovalFailed         Reason = "sandbox_removal_failed"
+	ReasonExecFailed            Reason = "sandbox_exec_failed"
+	ReasonInvalidState          Reason = "sandbox_invalid_state"
+	ReasonFileNotFound          Reason = "sandbox_file_not_found"
+	ReasonWriteFailed           Reason = "sandbox_write_failed"
+	ReasonCopyFailed            Reason = "sandbox_copy_failed"
+	ReasonStatsFailed           Reason = "sandbox_stats_failed"
+	ReasonResourceLimitExceeded Reason = "sandbox_resource_limit_exceeded"
+	ReasonTimeout               Reason = "sandbox_timeout"
+
+	ReasonOtherOwner      Reason = "other_owner"
+	ReasonOtherSettings   Reason = "other_settings"
+	ReasonOtherGeneration Reason = "other_generation"
+	ReasonOtherInstance   Reason = "other_backend_instance"
+	ReasonOtherBody       Reason = "other_body"
+	ReasonActiveLeases    Reason = "active_leases"
+	ReasonImageNotFound   Reason = "image_not_found"
+)
+
+// Field is one field of a request that is wrong.
+type Field struct {
+	// Name is the field's path in the request, such as "data.environment_id".
+	Name string `json:"name"`
+	// Problem says what is wrong and what is accepted.
+	Problem string `json:"problem"`
+}
+
+// Error is the one error type of the program.
+type Error struct {
+	Code   Code
+	Reason Reason
+	// Message says what was tried, on which object, why it failed and what to do next.
+	Message string
+	Fields  []Field
+	// Err is the cause, whose text Message already holds; errors.Is and errors.As see it.
+	Err error
+}
+
+func (e *Error) Error() string {
+	msg := e.Message
+	for _, f := range e.Fields {
+		msg += fmt.Sprintf("; %s: %s", f.Name, f.Problem)
+	}
+	return msg
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an error with a code. A %w verb sets its cause.
+func Errorf(code Code, format string, args ...any) *Error {
+	wrapped := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
+}
+
+// WithReason sets the reason and returns the error.
+func (e *Error) WithReason(r Reason) *Error {
+	e.Reason = r
+	return e
+}
+
+// InvalidFields makes an Invalid error out of a list of fields, and nil out of none.
+func InvalidFields(what string, fields []Field) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	return &Error{Code: Invalid, Message: what + " is not valid", Fields: fields}
+}
+
+// CodeOf returns the error's code: "" for nil, Internal for an error without one.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}
+
+// ReasonOf returns the error's reason, "" if it has none.
+func ReasonOf(err error) Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// IsRetryable reports whether the same request may succeed later without any change.
+func IsRetryable(err error) bool {
+	switch CodeOf(err) {
+	case Unavailable, UnknownOutcome, CapacityExceeded, Timeout:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,63 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventType names what happened.
+type EventType string
+
+// The events of a sandbox, in the order in which a life can show them, and those of an environment.
+const (
+	EventAccepted         EventType = "sandbox.accepted"
+	EventReady            EventType = "sandbox.ready"
+	EventSpawnFailed      EventType = "sandbox.spawn_failed"
+	EventExecStarted      EventType = "exec.started"
+	EventExecFinished     EventType = "exec.finished"
+	EventRenewed          EventType = "lease.renewed"
+	EventAsleep           EventType = "sandbox.asleep"
+	EventAwake            EventType = "sandbox.awake"
+	EventDrift            EventType = "sandbox.drift"
+	EventConditionApplied EventType = "condition.applied"
+	EventConditionStale   EventType = "condition.stale"
+	EventEnded            EventType = "lease.ended"
+	EventDestroyFailed    EventType = "sandbox.destroy_failed"
+	EventDestroyed        EventType = "sandbox.destroyed"
+
+	EventEnvironmentCreated   EventType = "environment.created"
+	EventEnvironmentUpdated   EventType = "environment.updated"
+	EventEnvironmentEnded     EventType = "environment.ended"
+	EventEnvironmentReopened  EventType = "environment.reopened"
+	EventEnvironmentDestroyed EventType = "environment.destroyed"
+	EventConditionUnmatched   EventType = "condition.unmatched"
+)
+
+// Event is one entry of the append-only log.
+type Event struct {
+	// ID orders all events of a ledger; it grows but is not dense.
+	ID int64 `json:"id"`
+	// Sequence orders the events of one sandbox from 1 without gaps; 0 for events of an environment.
+	Sequence      int64           `json:"sequence,omitempty"`
+	SandboxID     string          `json:"sandbox_id,omitempty"`
+	LeaseID       string          `json:"lease_id,omitempty"`
+	Generation    int64           `json:"generation,omitempty"`
+	EnvironmentID string          `json:"environment_id"`
+	Type          EventType       `json:"type"`
+	At            time.Time       `json:"at"`
+	Data          json.RawMessage `json:"data,omitempty"`
+}
+
+// EventFilter selects events in ascending order.
+type EventFilter struct {
+	EnvironmentID string
+	LeaseID       string
+	SandboxID     string
+	// FromSequence replays one sandbox's events after this sequence; 0 is from its creation.
+	// It needs SandboxID. One never issued is Invalid, one no longer retained EventSequenceExpired.
+	FromSequence int64
+	// AfterID continues a list after this event.
+	AfterID int64
+	// Limit is the page size, 1 to 1000; zero means 1000.
+	Limit int
+}

@@ -1,0 +1,155 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Executor drives one backend instance. Its methods are safe for concurrent use, honour ctx, and
+// may be called twice for the same thing without harm, Exec excepted.
+//
+// All errors carry a Code. Every method may return Unavailable (the instance cannot be reached, or
+// another instance answers than the handle names: nothing is known to have changed) and
+// UnknownOutcome (the request was sent, its answer was lost). NotFound is only ever the word of the
+// instance that the handle names.
+type Executor interface {
+	Backend() Backend
+	// Instance returns the id of the backend instance that answers now. Errors: Unavailable.
+	Instance(ctx context.Context) (string, error)
+	Capabilities() Capabilities
+	Provisioner
+	Lifecycle
+	Runner
+	Observer
+	io.Closer
+}
+
+// Capabilities says what a backend can do.
+type Capabilities struct {
+	// Pause: SleepPause keeps processes and memory.
+	Pause bool
+	// PIDLimit and DiskLimit: the limits are enforced.
+	PIDLimit, DiskLimit bool
+	// CPUTime: Usage reports CPU seconds.
+	CPUTime bool
+	// Exec: Runner works. Test doubles of a backend may lack it.
+	Exec bool
+}
+
+// EnvironmentRef names what an environment has on a backend instance.
+type EnvironmentRef struct {
+	LedgerID      string
+	EnvironmentID string
+	Instance      string
+}
+
+// Provisioner makes and removes what the sandboxes of one environment share.
+type Provisioner interface {
+	// Provision makes it, or finds it made. Errors: NotFound with ReasonImageNotFound, Failed, Conflict
+	// when an object of that name is not ours.
+	Provision(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) error
+	// Deprovision removes it; absent is success. Errors: Conflict while sandboxes use it.
+	Deprovision(ctx context.Context, ref EnvironmentRef) error
+}
+
+// SandboxSpec is everything a backend needs to make a sandbox.
+type SandboxSpec struct {
+	Handle
+	LeaseID         string
+	Generation      int64
+	AgentDID        string
+	EnvironmentType EnvironmentType
+	Image           string
+	Resources       Resources
+	Network         NetworkMode
+	SleepMode       SleepMode
+	// Env is set in every process, beside the variables that the system reserves.
+	Env map[string]string
+	// Deadline is leased_at + max_lifetime: the sandbox ends itself then, whoever is away.
+	Deadline time.Time
+	// Config is written to /workspace/config.json before the first command.
+	Config []byte
+}
+
+// Handle names one sandbox on one backend instance.
+type Handle struct {
+	LedgerID      string
+	EnvironmentID string
+	SandboxID     string
+	Instance      string
+}
+
+// Lifecycle makes, rests and ends sandboxes.
+type Lifecycle interface {
+	// Spawn makes the sandbox and returns when it takes commands. It is idempotent on the sandbox
+	// id: a second call finds the first one's sandbox. Errors: NotFound with ReasonImageNotFound,
+	// CapacityExceeded, Conflict (the name is taken by something that is not ours), Failed (it was
+	// made and did not come up; what is left is for Kill).
+	Spawn(ctx context.Context, spec SandboxSpec) error
+	// Sleep puts it to rest. Asleep is success. Errors: NotFound, Failed.
+	Sleep(ctx context.Context, h Handle, mode SleepMode) error
+	// Wake makes it take commands again. Awake is success. Errors: NotFound, Failed.
+	Wake(ctx context.Context, h Handle) error
+	// Kill ends it and removes everything that belonged to it alone: processes, files, volumes,
+	// sockets. It returns nil only when all of that is gone; absent is success.
+	Kill(ctx context.Context, h Handle) error
+}
+
+// Runner works inside a sandbox that is awake.
+type Runner interface {
+	// Exec runs a normalized request. A command that fails is a result, not an error. When ctx ends
+	// first, the command and all it started are ended too. Errors: NotFound, Conflict with
+	// ReasonInvalidState (asleep), Invalid, UnknownOutcome.
+	Exec(ctx context.Context, h Handle, r ExecRequest) (ExecResult, error)
+	// CopyTo unpacks a tar stream under an existing or new directory of Roots, owned by the
+	// sandbox's user. Entries and links that lead outside of it are refused (Invalid).
+	CopyTo(ctx context.Context, h Handle, dir string, tar io.Reader) error
+	// CopyFrom returns a file or directory as a tar stream, whose names are relative to the
+	// parent of path. Errors: NotFound with ReasonFileNotFound, Invalid.
+	CopyFrom(ctx context.Context, h Handle, path string) (io.ReadCloser, error)
+}
+
+// State is what a backend says a sandbox is doing.
+type State string
+
+// The states.
+const (
+	StateCreated State = "created" // made, never started
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+	StateStopped State = "stopped"
+)
+
+// Observation is what a backend says about one sandbox.
+type Observation struct {
+	Handle
+	State     State
+	Image     string // the reference or id that the sandbox was made from, as the spec had it
+	Resources Resources
+	ExitCode  int
+	OOMKilled bool
+	StartedAt time.Time
+	StoppedAt time.Time
+}
+
+// Usage is what a sandbox has used.
+type Usage struct {
+	CPUTime     time.Duration // since it last started
+	MemoryBytes int64
+	PIDs        int64
+}
+
+// Observer looks without touching: nothing is started or woken.
+type Observer interface {
+	// Inspect looks at one sandbox. Errors: NotFound.
+	Inspect(ctx context.Context, h Handle) (Observation, error)
+	// List returns every sandbox on this instance that carries the ledger's label.
+	List(ctx context.Context, ledgerID string) ([]Observation, error)
+	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
+	Usage(ctx context.Context, h Handle) (Usage, error)
+	// Watch calls changed with the id of each of the ledger's sandboxes whose state changes, until
+	// ctx ends or the connection breaks; then it returns why. ready is called once the watch is
+	// established: a List after it misses nothing. Hints only: the receiver looks for itself.
+	Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error
+}

@@ -1,0 +1,211 @@
+package sandbox
+
+import (
+	"fmt"
+	"time"
+)
+
+// LeaseStatus is where a lease stands. It is derived from its sandbox: what is wanted and what was seen.
+type LeaseStatus string
+
+// The lease statuses.
+const (
+	// LeasePending: the sandbox is being made.
+	LeasePending LeaseStatus = "pending"
+	// LeaseActive: the sandbox is ready, awake or asleep.
+	LeaseActive LeaseStatus = "active"
+	// LeaseExpired: a reason to end exists and the sandbox may still be there.
+	LeaseExpired LeaseStatus = "expired"
+	// LeaseDestroyed: the backend confirmed that the sandbox is gone.
+	LeaseDestroyed LeaseStatus = "destroyed"
+)
+
+// Phase is what was last seen of a sandbox.
+type Phase string
+
+// The phases.
+const (
+	PhasePending Phase = "pending" // not yet made, or not known to be
+	PhaseAwake   Phase = "awake"
+	PhaseAsleep  Phase = "asleep"
+	PhaseGone    Phase = "gone" // confirmed by its backend instance
+)
+
+// EndedBy is the kind of reason for which a lease ended.
+type EndedBy string
+
+// The kinds of reasons.
+const (
+	EndedByCondition   EndedBy = "condition"
+	EndedByTTL         EndedBy = "ttl"
+	EndedByMaxLifetime EndedBy = "max_lifetime"
+	EndedByBudget      EndedBy = "budget"
+	EndedByRelease     EndedBy = "release"
+	EndedByFailed      EndedBy = "failed"      // never became ready
+	EndedByCrashed     EndedBy = "crashed"     // stopped, or ran out of memory, by itself
+	EndedByVanished    EndedBy = "vanished"    // its backend instance no longer has it
+	EndedByEnvironment EndedBy = "environment" // the environment was destroyed
+	EndedByAdmin       EndedBy = "admin"
+)
+
+// EndedByRules reports whether a lease ended as it was meant to, rather than by drift.
+func (e EndedBy) EndedByRules() bool {
+	switch e {
+	case EndedByVanished, EndedByCrashed, EndedByFailed, "":
+		return false
+	default:
+		return true
+	}
+}
+
+// LeaseSettings are what one lease may set instead of its environment. Nil and empty mean: as the environment.
+type LeaseSettings struct {
+	TTL              *Duration `json:"ttl,omitempty"`
+	SleepAfter       *Duration `json:"sleep_after,omitempty"`
+	MaxLifetime      *Duration `json:"max_lifetime,omitempty" doc:"Fixed when the lease begins."`
+	ExpiryConditions []string  `json:"expiry_conditions,omitempty"`
+}
+
+// Apply returns the specification as it holds for a lease with these settings.
+func (s LeaseSettings) Apply(spec EnvironmentSpec) EnvironmentSpec {
+	if s.TTL != nil {
+		spec.TTL = *s.TTL
+	}
+	if s.SleepAfter != nil {
+		spec.SleepAfter = s.SleepAfter
+	}
+	if s.MaxLifetime != nil {
+		spec.MaxLifetime = *s.MaxLifetime
+	}
+	if len(s.ExpiryConditions) > 0 {
+		spec.ExpiryConditions = s.ExpiryConditions
+	}
+	return spec
+}
+
+// Lease is the right of one agent to one sandbox in one environment, in its current generation.
+type Lease struct {
+	// ID is "<agent_did>::<environment_id>".
+	ID            string `json:"id"`
+	AgentDID      string `json:"agent_did"`
+	EnvironmentID string `json:"environment_id"`
+	// Owner is who may renew and release it: an API token, or one Terraform object.
+	Owner string `json:"owner"`
+	// Generation counts the incarnations of the lease, from 1.
+	Generation int64       `json:"generation"`
+	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
+	SandboxID  string      `json:"sandbox_id"`
+	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
+	Backend    Backend     `json:"backend"`
+	Instance   string      `json:"instance,omitempty"`
+
+	Image            string      `json:"image"`
+	Resources        Resources   `json:"resources"`
+	Network          NetworkMode `json:"network"`
+	TTL              Duration    `json:"ttl"`
+	MaxLifetime      Duration    `json:"max_lifetime"`
+	SleepAfter       Duration    `json:"sleep_after"`
+	SleepMode        SleepMode   `json:"sleep_mode"`
+	ExpiryConditions []string    `json:"expiry_conditions"`
+	// Settings are the lease's own, where it differs from its environment.
+	Settings LeaseSettings `json:"settings,omitzero"`
+
+	LeasedAt     time.Time `json:"leased_at"`
+	ReadyAt      time.Time `json:"ready_at,omitzero"`
+	LastActivity time.Time `json:"last_activity"`
+	// ExpiresAt is min(last_activity + ttl, leased_at + max_lifetime); it moves with every use.
+	ExpiresAt time.Time `json:"expires_at"`
+	// ObservedAt is when the backend last said something about the sandbox.
+	ObservedAt time.Time `json:"observed_at,omitzero"`
+
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	EndedBy   EndedBy   `json:"ended_by,omitempty"`
+	EndReason string    `json:"end_reason,omitempty"`
+	// DestroyedAt is when the backend confirmed that the sandbox is gone.
+	DestroyedAt time.Time `json:"destroyed_at,omitzero"`
+	// Attempts counts failed tries of the step at hand; LastError is the last one's text.
+	Attempts  int64  `json:"attempts,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+
+	// Cost is the gross cost of this generation so far, at its backend's prices.
+	Cost NanoUSD `json:"cost_usd"`
+	// LastSequence is the sequence of the sandbox's latest event.
+	LastSequence int64 `json:"last_sequence"`
+}
+
+// Acquire asks for an agent's lease in an environment.
+type Acquire struct {
+	AgentDID      string        `json:"agent_did"`
+	EnvironmentID string        `json:"environment_id"`
+	Owner         string        `json:"owner,omitempty" doc:"Default is the caller's token."`
+	Settings      LeaseSettings `json:"settings,omitzero"`
+}
+
+// Validate checks the request on its own. Errors: Invalid, naming each field.
+func (a Acquire) Validate() error {
+	f := checkAgentDID(nil, "agent_did", a.AgentDID)
+	f = checkEnvironmentID(f, "environment_id", a.EnvironmentID)
+	f = append(f, a.Settings.fields()...)
+	return InvalidFields("lease", f)
+}
+
+func (s LeaseSettings) fields() []Field {
+	fields := s.Apply(EnvironmentSpec{}.WithDefaults()).leaseFields()
+	for i := range fields {
+		fields[i].Name = "settings." + fields[i].Name
+	}
+	return fields
+}
+
+// Acquired is the answer to Acquire.
+type Acquired struct {
+	Lease Lease `json:"lease"`
+	// IsNew is true for exactly one of the callers that ask for the same generation.
+	IsNew bool `json:"is_new"`
+}
+
+// LeaseRef names a lease in a request.
+type LeaseRef struct {
+	ID string `json:"id"`
+	// Generation fences: a request for another generation than the current one is refused
+	// (Conflict, ReasonOtherGeneration). Zero means the current one.
+	Generation int64 `json:"generation,omitempty"`
+	// Owner must be the lease's owner where a method says so. Empty means: do not check.
+	Owner string `json:"owner,omitempty"`
+}
+
+func (r LeaseRef) String() string {
+	if r.Generation == 0 {
+		return r.ID
+	}
+	return fmt.Sprintf("%s generation %d", r.ID, r.Generation)
+}
+
+// Renew extends a lease and, with Settings, changes what it may change.
+type Renew struct {
+	LeaseRef
+	// Settings replace the lease's own settings when not nil. MaxLifetime cannot change.
+	Settings *LeaseSettings `json:"settings,omitempty"`
+}
+
+// Validate checks the request on its own. Errors: Invalid.
+func (r Renew) Validate() error {
+	if r.Settings == nil {
+		return nil
+	}
+	return InvalidFields("lease settings", r.Settings.fields())
+}
+
+// LeaseFilter selects leases; empty fields select all.
+type LeaseFilter struct {
+	EnvironmentID string
+	AgentDID      string
+	Status        LeaseStatus
+	// After is the id of the last lease of the page before.
+	After string
+	// Limit is the page size, 1 to 1000; zero means 1000.
+	Limit int
+}
+
+// Page sizes of all lists.
+const MaxPage = 1000

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Limits of one command's collected output, and the exit code of a command that ran out of time
+// (as timeout(1) has it).
+const (
+	DefaultOutputLimit = 1 << 20 // bytes of each stream
+	ExitTimeout        = 124
+)
+
+// Roots are the only directories that the file API and a working directory may lie in.
+var Roots = []string{"/workspace", "/data"}
+
+// ExecRequest asks for a command to be run in a sandbox.
+type ExecRequest struct {
+	// Command is the program and its arguments; no shell is involved.
+	Command []string
+	Env     map[string]string
+	// Cwd must lie in one of Roots. Default: /workspace.
+	Cwd string
+	// User is "uid" or "uid:gid"; default is the sandbox's user, 1000:1000.
+	User string
+	// Timeout ends the command and all it started; its exit code is then ExitTimeout.
+	// Default: DefaultExecTimeout; at most 24 h.
+	Timeout Duration
+	// Stdin is read to its end when not nil.
+	Stdin io.Reader
+	// Stdout and Stderr receive output as it comes. When nil, it is collected in the result, up
+	// to OutputLimit bytes of each stream (default DefaultOutputLimit).
+	Stdout, Stderr io.Writer
+	OutputLimit    int
+}
+
+// Normalize fills in defaults and checks the request. Errors: Invalid.
+func (r ExecRequest) Normalize() (ExecRequest, error) {
+	orDefault(&r.Cwd, "/workspace")
+	orDefault(&r.Timeout, DefaultExecTimeout)
+	orDefault(&r.OutputLimit, DefaultOutputLimit)
+	var f []Field
+	if len(r.Command) == 0 || r.Command[0] == "" {
+		f = append(f, Field{"command", "must name a program"})
+	}
+	clean, err := CleanPath(r.Cwd)
+	if err != nil {
+		f = append(f, Field{"cwd", err.Error()})
+	}
+	r.Cwd = clean
+	if r.Timeout < 0 || r.Timeout > Duration(24*60*60*1e9) {
+		f = append(f, Field{"timeout", "must be between 0s and 24h"})
+	}
+	for name := range r.Env {
+		if !envName.MatchString(name) {
+			f = append(f, Field{"env." + name, "is not a name of an environment variable"})
+		}
+	}
+	return r, InvalidFields("exec", f)
+}
+
+// CleanPath returns the absolute path inside a sandbox that p names, relative to /workspace, and
+// refuses what lies outside of Roots. It cannot see symbolic links: those are checked in the sandbox.
+func CleanPath(p string) (string, error) {
+	if strings.ContainsRune(p, 0) {
+		return "", fmt.Errorf("must not contain a NUL byte")
+	}
+	if !path.IsAbs(p) {
+		p = "/workspace/" + p
+	}
+	p = path.Clean(p)
+	if !slices.ContainsFunc(Roots, func(root string) bool { return p == root || strings.HasPrefix(p, root+"/") }) {
+		return "", fmt.Errorf("%q lies outside of /workspace and /data", p)
+	}
+	return p, nil
+}
+
+// ExecResult is how a command ended.
+type ExecResult struct {
+	// ExitCode is the program's own, ExitTimeout after a timeout, 126 or 127 when it could not be
+	// started, 128 + n when signal n ended it.
+	ExitCode int
+	Stdout   []byte
+	Stderr   []byte
+	Duration Duration
+	TimedOut bool
+	// OOMKilled: the kernel ended a process of the sandbox for want of memory during the command.
+	OOMKilled bool
+	// Truncated: output beyond the limit was dropped.
+	Truncated bool
+}

@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+)
+
+// Service is everything that can be asked of the lease system. leasing implements it in process,
+// client over HTTP; servicetest holds both to the same behaviour.
+//
+// Every method may return Unavailable (ledger or service out of reach) and Internal.
+type Service interface {
+	Environments
+	Leases
+	Conditions
+	Reports
+}
+
+// Environments manages environments.
+type Environments interface {
+	// PutEnvironment makes an environment or changes it; live leases keep their size and image.
+	// Errors: Invalid; Conflict when CreateOnly and it exists, when another owner has it, when the
+	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Provision returns.
+	PutEnvironment(ctx context.Context, p PutEnvironment) (Environment, error)
+	// GetEnvironment returns one, destroyed ones included. Errors: NotFound.
+	GetEnvironment(ctx context.Context, id string) (Environment, error)
+	// ListEnvironments returns all that are not destroyed, by id.
+	ListEnvironments(ctx context.Context) ([]Environment, error)
+	// ReopenEnvironment lets an ended environment give out leases again. Errors: NotFound.
+	ReopenEnvironment(ctx context.Context, id string) (Environment, error)
+	// DeleteEnvironment removes it and waits until its sandboxes are gone. Destroyed is success.
+	// Errors: NotFound; Conflict with ReasonActiveLeases, naming them, unless Force.
+	DeleteEnvironment(ctx context.Context, d DeleteEnvironment) error
+}
+
+// Leases manages leases and works in their sandboxes.
+type Leases interface {
+	// Acquire returns the agent's lease, once its sandbox is ready. It is idempotent: of any number
+	// of callers one gets IsNew. Errors: Invalid; NotFound (environment); EnvironmentEnded;
+	// Conflict with ReasonOtherSettings, naming the fields, or ReasonOtherOwner; Failed.
+	Acquire(ctx context.Context, a Acquire) (Acquired, error)
+	// GetLease returns a lease in its current generation, ended ones included. Errors: NotFound.
+	GetLease(ctx context.Context, id string) (Lease, error)
+	// ListLeases returns leases by id.
+	ListLeases(ctx context.Context, f LeaseFilter) ([]Lease, error)
+	// Renew counts as activity. Errors: NotFound, LeaseEnded, Conflict (generation, owner), Invalid.
+	Renew(ctx context.Context, r Renew) (Lease, error)
+	// Release ends the lease and waits until its sandbox is gone; an ended lease is success once it
+	// is gone. Errors: NotFound; Conflict (generation, owner); Unavailable and others of
+	// Executor.Kill: the lease stays expired and is retried.
+	Release(ctx context.Context, r LeaseRef) (Lease, error)
+	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end
+	// if it exits 0. Errors: NotFound, LeaseEnded, Conflict (generation), Invalid, Failed.
+	Exec(ctx context.Context, r LeaseRef, req ExecRequest) (ExecResult, error)
+	// Sleep and Wake change the sandbox's phase now. Errors: as Exec; Conflict while a command runs.
+	Sleep(ctx context.Context, r LeaseRef) (Lease, error)
+	Wake(ctx context.Context, r LeaseRef) (Lease, error)
+	// WriteFiles unpacks a tar stream under dir, ReadFiles returns a path as a tar stream; see Runner.
+	WriteFiles(ctx context.Context, r LeaseRef, dir string, tar io.Reader) error
+	ReadFiles(ctx context.Context, r LeaseRef, path string) (io.ReadCloser, error)
+}
+
+// Conditions receives what happens in games.
+type Conditions interface {
+	// Deliver stores a condition and applies it in one transaction, and returns once that is
+	// durable. Errors: Invalid; Conflict with ReasonOtherBody when the id was used for another body.
+	Deliver(ctx context.Context, d Delivery) (Receipt, error)
+}
+
+// Reports reads the ledger.
+type Reports interface {
+	// Ledger identifies the ledger. Terraform state keeps its id.
+	Ledger(ctx context.Context) (LedgerInfo, error)
+	// ListEvents returns what is stored. Errors: Invalid, NotFound (sandbox), EventSequenceExpired.
+	ListEvents(ctx context.Context, f EventFilter) ([]Event, error)
+	// FollowEvents calls yield with each event, stored and new, until ctx ends or yield returns an error.
+	FollowEvents(ctx context.Context, f EventFilter, yield func(Event) error) error
+	// Costs sums usage periods, open ones up to now.
+	Costs(ctx context.Context, q CostQuery) (CostReport, error)
+	// ListDrift returns drift findings.
+	ListDrift(ctx context.Context, f DriftFilter) ([]DriftFinding, error)
+}
