@@ -1,0 +1,47 @@
+// Package pricing turns usage into money: price books, the estimated cost of a month, and the cost
+// of usage periods. Its calculations are pure functions.
+//
+// # Rounding
+//
+// Money is whole nano-dollars. An amount is computed exactly, as a fraction, and rounded once, at
+// its end, half up. Usage that is cut into n pieces therefore differs from the same usage in one
+// piece by at most (n+1)/2 nano-dollars.
+//
+// # Range
+//
+// Intermediate products have no limit. A result beyond an int64 of nano-dollars (9.2 billion
+// dollars) is given as the largest int64. Negative sizes and durations, which a clock that was set
+// back can produce, cost nothing.
+package pricing
+
+import (
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Cost returns the gross cost, at list price, of one sandbox of size r that was awake and asleep
+// for the given times and used the given CPU time. Plan fee and included allotment belong to an
+// account, not to a sandbox, and are left out.
+func Cost(b sandbox.PriceBook, r sandbox.Resources, awake, asleep, cpu time.Duration) sandbox.NanoUSD {
+	gib, gb := gibibytes(r), gigabytes(r)
+	return round(sum(
+		times(gib, times(seconds(awake), price(b.MemoryGiBSecond))),
+		times(gib, times(seconds(asleep), price(b.AsleepMemoryGiBSecond))),
+		times(gb, times(seconds(awake), price(b.DiskGBSecond))),
+		times(gb, times(seconds(asleep), price(b.AsleepDiskGBSecond))),
+		times(seconds(cpu), price(b.CPUSecond))))
+}
+
+// The units of prices, from those of sizes: memory is given in MiB and priced per GiB, disk is
+// given in MB and priced per GB of 1000 MB.
+
+func gibibytes(r sandbox.Resources) exact { return per(product(r.MemoryMB), 1024) }
+
+func gigabytes(r sandbox.Resources) exact { return per(product(r.DiskMB), 1000) }
+
+func cores(r sandbox.Resources) exact { return per(product(r.CPUMillis), 1000) }
+
+func seconds(d time.Duration) exact { return per(product(d), int64(time.Second)) }
+
+func price(n sandbox.NanoUSD) exact { return product(n) }
