@@ -1,0 +1,55 @@
+package ledger
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+
+// SeeDrift records a difference: a new finding, or one more look at an open one. It returns the
+// finding and whether it is new.
+func (tx *Tx) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
+	open, err := first[DriftFinding](tx, "sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.SandboxID, f.Kind, f.Field)
+	if err != nil {
+		return nil, false, err
+	}
+	if open == nil {
+		f.FirstSeenAt, f.LastSeenAt, f.Looks = tx.Now, tx.Now, 1
+		return &f, true, tx.create(&f)
+	}
+	open.LastSeenAt, open.Expected, open.Observed = tx.Now, f.Expected, f.Observed
+	open.Looks++
+	return open, false, tx.save(open)
+}
+
+// ResolveDrift closes the open findings of a sandbox, all of them or those of one field of kind
+// changed.
+func (tx *Tx) ResolveDrift(sandboxID, field, resolution string) error {
+	q := tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID)
+	if field != "" {
+		q = q.Where("kind = ? AND field = ?", sandbox.DriftChanged, field)
+	}
+	_, err := rowCount("resolving drift", q.Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
+	return err
+}
+
+// OpenDrift returns the open findings of a backend instance, by sandbox.
+func (tx *Tx) OpenDrift(instance string) ([]DriftFinding, error) {
+	return find[DriftFinding](tx.db.Where("instance = ? AND resolved_at = 0", instance).Order("sandbox_id, id"))
+}
+
+// Drift returns findings, newest first.
+func (tx *Tx) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
+	q := tx.db.Order("id DESC").Limit(pageSize(f.Limit))
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if f.LeaseID != "" {
+		q = q.Where("lease_id = ?", f.LeaseID)
+	}
+	if f.OpenOnly {
+		q = q.Where("resolved_at = 0")
+	}
+	rows, err := find[DriftFinding](q)
+	findings := make([]sandbox.DriftFinding, len(rows))
+	for i := range rows {
+		findings[i] = rows[i].Domain()
+	}
+	return findings, err
+}

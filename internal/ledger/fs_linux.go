@@ -1,0 +1,21 @@
+package ledger
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// refuseNetworkFileSystem refuses places where SQLite's write-ahead log, which is shared
+// memory, would be corrupted by a second machine.
+func refuseNetworkFileSystem(path string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "looking at the file system of %s: %w", path, err)
+	}
+	switch uint32(st.Type) {
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.V9FS_MAGIC:
+		return sandbox.Errorf(sandbox.Invalid, "ledger %s lies on a network file system, where an embedded ledger is not safe: put it on a local disk", path)
+	}
+	return nil
+}

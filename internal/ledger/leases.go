@@ -1,0 +1,55 @@
+package ledger
+
+import (
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Lease returns a lease, nil when there is none of that id.
+func (tx *Tx) Lease(id string) (*Lease, error) { return first[Lease](tx, "id = ?", id) }
+
+// Current returns the sandbox of a lease's current generation, nil when there is no such lease.
+func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
+	return first[Sandbox](tx, "id = (SELECT sandbox_id FROM leases WHERE leases.id = ?)", leaseID)
+}
+
+// CreateLease stores a new lease.
+func (tx *Tx) CreateLease(l *Lease) error { return tx.create(l) }
+
+// SaveLease stores a changed lease.
+func (tx *Tx) SaveLease(l *Lease) error { return tx.save(l) }
+
+// CurrentSandboxes returns the sandboxes of the current generations that a filter selects, by
+// lease id.
+func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
+	q := tx.db.Where("id IN (SELECT sandbox_id FROM leases)").Order("lease_id").Limit(pageSize(f.Limit))
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if f.AgentDID != "" {
+		q = q.Where("agent_did = ?", f.AgentDID)
+	}
+	if f.After != "" {
+		q = q.Where("lease_id > ?", f.After)
+	}
+	return find[Sandbox](tx.whereStatus(q, f.Status))
+}
+
+// whereStatus narrows a query of sandboxes to a lease status, which is what is wanted and what
+// was seen, together with the time.
+func (tx *Tx) whereStatus(q *gorm.DB, s sandbox.LeaseStatus) *gorm.DB {
+	const live = "desired = 'present' AND min(last_activity + ttl, leased_at + max_lifetime) > ?"
+	switch s {
+	case "":
+		return q
+	case sandbox.LeasePending:
+		return q.Where("phase = 'pending' AND "+live, tx.Now)
+	case sandbox.LeaseActive:
+		return q.Where("phase <> 'pending' AND "+live, tx.Now)
+	case sandbox.LeaseExpired:
+		return q.Where("phase <> 'gone' AND NOT ("+live+")", tx.Now)
+	default:
+		return q.Where("phase = 'gone'")
+	}
+}

@@ -1,0 +1,63 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// schemaVersion is the newest migration of this program. A ledger whose min_reader is
+// higher has been changed in a way that this program would break.
+const schemaVersion = 1
+
+// identity is the one row of ledgers.
+type identity struct {
+	One       int `gorm:"primaryKey"`
+	ID        string
+	MinReader int64
+	CreatedAt Time `gorm:"autoCreateTime:false"`
+}
+
+func (identity) TableName() string { return "ledgers" }
+
+// migrate applies what is missing and returns the ledger's id. Its caller holds a lock.
+func migrate(ctx context.Context, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
+	dir, err := fs.Sub(migrations, "migrations/sqlite")
+	if err != nil {
+		return "", err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, pool, dir, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Internal, "reading the ledger's migrations: %w", err)
+	}
+	have, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Unavailable, "reading the ledger's schema version: %w", err)
+	}
+	if have < schemaVersion {
+		if _, err := p.Up(ctx); err != nil {
+			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w", have, schemaVersion, err)
+		}
+		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: 1, CreatedAt: At(o.Now())}
+		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
+			return "", unavailable("making the ledger's identity", err)
+		}
+	}
+	var self identity
+	if err := db.WithContext(ctx).Take(&self).Error; err != nil {
+		return "", unavailable("reading the ledger's identity", err)
+	}
+	if self.MinReader > schemaVersion {
+		return "", sandbox.Errorf(sandbox.Conflict, "the ledger needs a program of schema %d or newer, and this one knows schema %d: upgrade this program", self.MinReader, schemaVersion)
+	}
+	return self.ID, nil
+}

@@ -1,0 +1,234 @@
+package ledger
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Time is a moment in Unix microseconds UTC, as it is stored; 0 means not yet.
+type Time int64
+
+// Never is later than every moment that is worked on.
+const Never = Time(1<<63 - 1)
+
+// At returns the stored form of t.
+func At(t time.Time) Time {
+	if t.IsZero() {
+		return 0
+	}
+	return Time(t.UnixMicro())
+}
+
+// Time returns the moment in UTC, the zero time for 0.
+func (t Time) Time() time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(t)).UTC()
+}
+
+// Add returns the moment d later.
+func (t Time) Add(d Span) Time { return t + Time(d) }
+
+// Span is a duration in microseconds, as it is stored.
+type Span int64
+
+// SpanOf returns the stored form of d.
+func SpanOf(d sandbox.Duration) Span { return Span(d.D().Microseconds()) }
+
+// Duration returns the span as the domain's type.
+func (s Span) Duration() sandbox.Duration {
+	return sandbox.Duration(time.Duration(s) * time.Microsecond)
+}
+
+// Desired is what is wanted of a sandbox.
+type Desired string
+
+// What can be wanted.
+const (
+	Present Desired = "present"
+	Gone    Desired = "gone"
+)
+
+// Environment is a row of environments.
+type Environment struct {
+	ID              string `gorm:"primaryKey"`
+	Owner           string
+	Type            sandbox.EnvironmentType
+	Backend         sandbox.Backend
+	Instance        string
+	Spec            sandbox.EnvironmentSpec `gorm:"serializer:json"`
+	Status          sandbox.EnvironmentStatus
+	Epoch           int64
+	EndedConditions []string `gorm:"serializer:json"`
+	EndedBy         string
+	EndedAt         Time
+	OpenedAt        Time
+	CreatedAt       Time `gorm:"autoCreateTime:false"`
+	UpdatedAt       Time `gorm:"autoUpdateTime:false"`
+}
+
+// Lease is a row of leases.
+type Lease struct {
+	ID            string `gorm:"primaryKey"`
+	AgentDID      string
+	EnvironmentID string
+	Generation    int64
+	SandboxID     string
+	CreatedAt     Time `gorm:"autoCreateTime:false"`
+}
+
+// Sandbox is a row of sandboxes: one generation of a lease.
+type Sandbox struct {
+	ID               string `gorm:"primaryKey"`
+	LeaseID          *string
+	Generation       int64
+	EnvironmentID    string
+	EnvironmentType  sandbox.EnvironmentType
+	AgentDID         string
+	Owner            string
+	Backend          sandbox.Backend
+	Instance         string
+	Image            string
+	MemoryMB         int64
+	CPUMillis        int64
+	PIDs             int64 `gorm:"column:pids_limit"`
+	DiskMB           int64
+	Network          sandbox.NetworkMode
+	Env              map[string]string `gorm:"serializer:json"`
+	SleepMode        sandbox.SleepMode
+	TTL              Span
+	MaxLifetime      Span
+	SleepAfter       Span
+	ExpiryConditions []string              `gorm:"serializer:json"`
+	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
+
+	Desired      Desired
+	Phase        sandbox.Phase
+	LeasedAt     Time
+	ReadyAt      Time
+	LastActivity Time
+	ObservedAt   Time
+	EndedAt      Time
+	EndedBy      sandbox.EndedBy
+	EndReason    string
+	DestroyedAt  Time
+	CPUMark      Span
+
+	DueAt        Time
+	Attempts     int64
+	LastError    string
+	Claim        string
+	ClaimedFor   string
+	ClaimedUntil Time
+	LastSequence int64
+}
+
+// Lease returns the id of the sandbox's lease, "" in a pool.
+func (s *Sandbox) Lease() string {
+	if s.LeaseID == nil {
+		return ""
+	}
+	return *s.LeaseID
+}
+
+// Resources returns the sandbox's limits.
+func (s *Sandbox) Resources() sandbox.Resources {
+	return sandbox.Resources{MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, PIDs: s.PIDs, DiskMB: s.DiskMB}
+}
+
+// Hold is a row of holds: a use that counts as activity until it ends.
+type Hold struct {
+	SandboxID string `gorm:"primaryKey"`
+	Holder    string `gorm:"primaryKey"`
+	Until     Time
+}
+
+// Event is a row of events.
+type Event struct {
+	ID            int64 `gorm:"primaryKey"`
+	EnvironmentID string
+	LeaseID       string
+	SandboxID     string
+	Generation    int64
+	Sequence      int64
+	Type          sandbox.EventType
+	At            Time
+	Data          string
+}
+
+// Domain returns the event as the domain knows it.
+func (e *Event) Domain() sandbox.Event {
+	return sandbox.Event{
+		ID: e.ID, Sequence: e.Sequence, SandboxID: e.SandboxID, LeaseID: e.LeaseID, Generation: e.Generation,
+		EnvironmentID: e.EnvironmentID, Type: e.Type, At: e.At.Time(), Data: json.RawMessage(e.Data),
+	}
+}
+
+// Delivery is a row of deliveries.
+type Delivery struct {
+	ID            string `gorm:"primaryKey"`
+	ReceivedAt    Time
+	Source        string
+	Body          []byte
+	Type          string
+	EnvironmentID string
+	AgentDID      string
+	Generation    int64
+	OccurredAt    Time
+	Status        sandbox.DeliveryStatus
+	Matched       int
+}
+
+// PriceBook is a row of price_books.
+type PriceBook struct {
+	ID      string `gorm:"primaryKey"`
+	Backend sandbox.Backend
+	Body    sandbox.PriceBook `gorm:"serializer:json"`
+	AddedAt Time
+}
+
+// UsagePeriod is a row of usage_periods: one stretch of one sandbox in one billable state.
+type UsagePeriod struct {
+	ID            int64 `gorm:"primaryKey"`
+	SandboxID     string
+	LeaseID       string
+	EnvironmentID string
+	AgentDID      string
+	Backend       sandbox.Backend
+	PriceBookID   string
+	State         sandbox.Phase
+	StartedAt     Time
+	EndedAt       Time
+	CPU           Span
+}
+
+// DriftFinding is a row of drift_findings.
+type DriftFinding struct {
+	ID            int64 `gorm:"primaryKey"`
+	Kind          sandbox.DriftKind
+	SandboxID     string
+	LeaseID       string
+	EnvironmentID string
+	Instance      string
+	Field         string
+	Expected      string
+	Observed      string
+	FirstSeenAt   Time
+	LastSeenAt    Time
+	Looks         int64
+	ResolvedAt    Time
+	Resolution    string
+}
+
+// Domain returns the finding as the domain knows it.
+func (f *DriftFinding) Domain() sandbox.DriftFinding {
+	return sandbox.DriftFinding{
+		ID: f.ID, Kind: f.Kind, SandboxID: f.SandboxID, LeaseID: f.LeaseID, EnvironmentID: f.EnvironmentID,
+		Instance: f.Instance, Field: f.Field, Expected: f.Expected, Observed: f.Observed,
+		FirstSeenAt: f.FirstSeenAt.Time(), LastSeenAt: f.LastSeenAt.Time(),
+		ResolvedAt: f.ResolvedAt.Time(), Resolution: f.Resolution,
+	}
+}

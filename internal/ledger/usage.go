@@ -1,0 +1,116 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"gorm.io/gorm/clause"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// EnterState closes a sandbox's open usage period, if any, at the given moment and opens one in
+// the new state; PhaseGone opens none. Periods of one sandbox so never overlap.
+func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
+	open, err := tx.OpenPeriod(s.ID)
+	if err != nil {
+		return err
+	}
+	if open != nil {
+		if open.State == state {
+			return nil
+		}
+		open.EndedAt = max(at, open.StartedAt, 1)
+		if err := tx.save(open); err != nil {
+			return err
+		}
+		at = open.EndedAt
+	}
+	if state != sandbox.PhaseAwake && state != sandbox.PhaseAsleep {
+		return nil
+	}
+	return tx.create(&UsagePeriod{
+		SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID,
+		Backend: s.Backend, PriceBookID: book.ID, State: state, StartedAt: at,
+	})
+}
+
+// OpenPeriod returns a sandbox's open usage period, nil when there is none.
+func (tx *Tx) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
+	return first[UsagePeriod](tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
+}
+
+// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period. It
+// changes s.CPUMark, which its caller saves. A reading below the last one is of a new start.
+func (tx *Tx) AddCPU(s *Sandbox, reading Span) error {
+	used := reading - s.CPUMark
+	if used < 0 {
+		used = reading
+	}
+	s.CPUMark = reading
+	if used == 0 {
+		return nil
+	}
+	open, err := tx.OpenPeriod(s.ID)
+	if err != nil || open == nil {
+		return err
+	}
+	open.CPU += used
+	return tx.save(open)
+}
+
+// Periods returns the usage periods that a query selects, with those that only overlap its times.
+func (tx *Tx) Periods(q sandbox.CostQuery) ([]UsagePeriod, error) {
+	db := tx.db.Order("id")
+	if q.EnvironmentID != "" {
+		db = db.Where("environment_id = ?", q.EnvironmentID)
+	}
+	if q.AgentDID != "" {
+		db = db.Where("agent_did = ?", q.AgentDID)
+	}
+	if !q.From.IsZero() {
+		db = db.Where("ended_at = 0 OR ended_at > ?", At(q.From))
+	}
+	if !q.To.IsZero() {
+		db = db.Where("started_at < ?", At(q.To))
+	}
+	return find[UsagePeriod](db)
+}
+
+// PeriodsOf returns the usage periods of the given sandboxes.
+func (tx *Tx) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
+}
+
+// SizesOf returns the limits of the given sandboxes.
+func (tx *Tx) SizesOf(sandboxIDs []string) (map[string]sandbox.Resources, error) {
+	rows, err := find[Sandbox](tx.db.Select("id, memory_mb, cpu_millis, pids_limit, disk_mb").Where("id IN ?", sandboxIDs))
+	sizes := make(map[string]sandbox.Resources, len(rows))
+	for i := range rows {
+		sizes[rows[i].ID] = rows[i].Resources()
+	}
+	return sizes, err
+}
+
+// PriceBooks returns every price book that was ever in force, by id.
+func (tx *Tx) PriceBooks() (map[string]sandbox.PriceBook, error) {
+	rows, err := find[PriceBook](tx.db)
+	books := make(map[string]sandbox.PriceBook, len(rows))
+	for _, r := range rows {
+		books[r.ID] = r.Body
+	}
+	return books, err
+}
+
+// KeepPriceBook stores a price book unless it is there, and returns its row.
+func (tx *Tx) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
+	body, err := json.Marshal(book)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "encoding price book %s: %w", book.Name, err)
+	}
+	sum := sha256.Sum256(append([]byte(b+"\n"), body...))
+	row := &PriceBook{ID: hex.EncodeToString(sum[:]), Backend: b, Body: book, AddedAt: tx.Now}
+	err = tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
+	return row, unavailable("keeping a price book", err)
+}
