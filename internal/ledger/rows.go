@@ -199,10 +199,18 @@ type UsagePeriod struct {
 	AgentDID      string
 	Backend       sandbox.Backend
 	PriceBookID   string
+	MemoryMB      int64
+	CPUMillis     int64
+	DiskMB        int64
 	State         sandbox.Phase
 	StartedAt     Time
 	EndedAt       Time
 	CPU           Span
+}
+
+// Resources returns the size that the period is billed for.
+func (p *UsagePeriod) Resources() sandbox.Resources {
+	return sandbox.Resources{MemoryMB: p.MemoryMB, CPUMillis: p.CPUMillis, DiskMB: p.DiskMB}
 }
 
 // DriftFinding is a row of drift_findings.

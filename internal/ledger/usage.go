@@ -32,7 +32,8 @@ func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBo
 	}
 	return tx.create(&UsagePeriod{
 		SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID,
-		Backend: s.Backend, PriceBookID: book.ID, State: state, StartedAt: at,
+		Backend: s.Backend, PriceBookID: book.ID, MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB,
+		State: state, StartedAt: at,
 	})
 }
 
@@ -81,16 +82,6 @@ func (tx *Tx) Periods(q sandbox.CostQuery) ([]UsagePeriod, error) {
 // PeriodsOf returns the usage periods of the given sandboxes.
 func (tx *Tx) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
 	return find[UsagePeriod](tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
-}
-
-// SizesOf returns the limits of the given sandboxes.
-func (tx *Tx) SizesOf(sandboxIDs []string) (map[string]sandbox.Resources, error) {
-	rows, err := find[Sandbox](tx.db.Select("id, memory_mb, cpu_millis, pids_limit, disk_mb").Where("id IN ?", sandboxIDs))
-	sizes := make(map[string]sandbox.Resources, len(rows))
-	for i := range rows {
-		sizes[rows[i].ID] = rows[i].Resources()
-	}
-	return sizes, err
 }
 
 // PriceBooks returns every price book that was ever in force, by id.

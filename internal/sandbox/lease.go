@@ -115,6 +115,8 @@ type Lease struct {
 	LastActivity time.Time `json:"last_activity"`
 	// ExpiresAt is min(last_activity + ttl, leased_at + max_lifetime); it moves with every use.
 	ExpiresAt time.Time `json:"expires_at"`
+	// Drift are the open findings about the sandbox: where the backend shows something else.
+	Drift []DriftFinding `json:"drift,omitempty"`
 	// ObservedAt is when the backend last said something about the sandbox.
 	ObservedAt time.Time `json:"observed_at,omitzero"`
 

@@ -41,6 +41,10 @@ type Leases interface {
 	Acquire(ctx context.Context, a Acquire) (Acquired, error)
 	// GetLease returns a lease in its current generation, ended ones included. Errors: NotFound.
 	GetLease(ctx context.Context, id string) (Lease, error)
+	// ObserveLease looks at the lease's sandbox on its backend first, records what drifted, and
+	// returns the lease; it changes no backend. An ended lease is returned without a look.
+	// Errors: NotFound; Unavailable when the backend instance cannot be reached.
+	ObserveLease(ctx context.Context, id string) (Lease, error)
 	// ListLeases returns leases by id.
 	ListLeases(ctx context.Context, f LeaseFilter) ([]Lease, error)
 	// Renew counts as activity. Errors: NotFound, LeaseEnded, Conflict (generation, owner), Invalid.

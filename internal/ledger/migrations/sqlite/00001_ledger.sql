@@ -143,6 +143,9 @@ CREATE TABLE usage_periods (
     agent_did      TEXT    NOT NULL,
     backend        TEXT    NOT NULL,
     price_book_id  TEXT    NOT NULL REFERENCES price_books (id),
+    memory_mb      INTEGER NOT NULL,
+    cpu_millis     INTEGER NOT NULL,
+    disk_mb        INTEGER NOT NULL,
     state          TEXT    NOT NULL CHECK (state IN ('awake', 'asleep')),
     started_at     INTEGER NOT NULL,
     ended_at       INTEGER NOT NULL DEFAULT 0, -- 0 while open
