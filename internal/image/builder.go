@@ -1,0 +1,158 @@
+package image
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// ContextHashLabel is the label of a built image that holds its context hash.
+const ContextHashLabel = "sandbox-lease.context-hash"
+
+// Every call but a build ends within this time.
+const callTimeout = time.Minute
+
+// Engine is the part of a Docker Engine's API that images need; *client.Client has it.
+type Engine interface {
+	ImageBuild(ctx context.Context, buildContext io.Reader, options build.ImageBuildOptions) (build.ImageBuildResponse, error)
+	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
+	ImageTag(ctx context.Context, source, target string) error
+	ImageRemove(ctx context.Context, ref string, options image.RemoveOptions) ([]image.DeleteResponse, error)
+}
+
+// Config says on which engine images are built.
+type Config struct {
+	// Connect returns the engine; it is called for every operation and should remember the connection.
+	Connect func(ctx context.Context) (Engine, error)
+	// Instance returns the id of the engine that answers now. Errors: Unavailable.
+	Instance func(ctx context.Context) (string, error)
+}
+
+// Builder builds images on one engine and looks after them. It is safe for concurrent use.
+type Builder struct {
+	cfg Config
+}
+
+// NewBuilder returns a builder, without connecting.
+func NewBuilder(cfg Config) *Builder { return &Builder{cfg} }
+
+// Instance returns the id of the engine that answers now. Errors: Unavailable.
+func (b *Builder) Instance(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return b.cfg.Instance(ctx)
+}
+
+// Image is an image on the engine.
+type Image struct {
+	// ID pins the image on this engine: "sha256:…".
+	ID string
+	// ContextHash is what the image was built from, empty when this package did not build it.
+	ContextHash string
+	// References are the names with tags that point to the image.
+	References []string
+}
+
+// Tags returns the image's tags under a name, sorted.
+func (i Image) Tags(name string) []string {
+	var tags []string
+	for _, ref := range i.References {
+		if n, tag, err := Split(ref); err == nil && sameName(n, name) {
+			tags = append(tags, tag)
+		}
+	}
+	slices.Sort(tags)
+	return tags
+}
+
+// Inspect looks an image up by id or reference. Errors: NotFound, Unavailable.
+func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	engine, err := b.cfg.Connect(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	found, err := engine.ImageInspect(ctx, ref)
+	if err != nil {
+		return Image{}, coded(err, "inspect image %s", ref)
+	}
+	img := Image{ID: found.ID, References: found.RepoTags}
+	if found.Config != nil {
+		img.ContextHash = found.Config.Labels[ContextHashLabel]
+	}
+	return img, nil
+}
+
+// Tag makes name:tag point to an image. Errors: NotFound, Invalid, Unavailable.
+func (b *Builder) Tag(ctx context.Context, id, name, tag string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	engine, err := b.cfg.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := engine.ImageTag(ctx, id, name+":"+tag); err != nil {
+		return coded(err, "tag image %s as %s:%s", id, name, tag)
+	}
+	return nil
+}
+
+// Untag removes name:tag if it still points to the image with this id; a name that is gone or has
+// moved on is success. The engine removes an image with its last name. Errors: Conflict, when a
+// container was made from the image by this name, which is its last one; Unavailable.
+func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
+	ref := name + ":" + tag
+	found, err := b.Inspect(ctx, ref)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case found.ID != id:
+		return nil
+	}
+	return b.remove(ctx, ref)
+}
+
+// Remove removes an image that has at most one name. Absent is success. Errors: Conflict, when a
+// container or another name still uses it; Unavailable.
+func (b *Builder) Remove(ctx context.Context, id string) error { return b.remove(ctx, id) }
+
+func (b *Builder) remove(ctx context.Context, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	engine, err := b.cfg.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = engine.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return coded(err, "remove image %s", ref)
+	}
+	return nil
+}
+
+// coded gives an error of the engine its code.
+func coded(err error, format string, args ...any) error {
+	code := sandbox.Failed
+	switch {
+	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err), cerrdefs.IsDeadlineExceeded(err), cerrdefs.IsCanceled(err):
+		code = sandbox.Unavailable
+	case cerrdefs.IsNotFound(err):
+		code = sandbox.NotFound
+	case cerrdefs.IsConflict(err):
+		code = sandbox.Conflict
+	case cerrdefs.IsInvalidArgument(err):
+		code = sandbox.Invalid
+	}
+	return sandbox.Errorf(code, format+": %w", append(args, err)...)
+}

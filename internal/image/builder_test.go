@@ -1,0 +1,197 @@
+package image_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// engine connects to the Docker Engine of the environment, which these tests need.
+func engine(t *testing.T) *client.Client {
+	t.Helper()
+	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	if _, err := cli.Ping(t.Context()); err != nil {
+		t.Fatalf("these tests need a Docker Engine: %v", err)
+	}
+	return cli
+}
+
+func builder(t *testing.T, cli *client.Client) *image.Builder {
+	t.Helper()
+	return image.NewBuilder(image.Config{
+		Connect: func(context.Context) (image.Engine, error) { return cli, nil },
+		Instance: func(ctx context.Context) (string, error) {
+			info, err := cli.Info(ctx)
+			return info.ID, err
+		},
+	})
+}
+
+// unique returns a spec and a name that no other test uses.
+func unique(t *testing.T) (image.Spec, string) {
+	t.Helper()
+	name := "sandbox-test-" + sandbox.RandomIDs(8)
+	files := game()
+	files["id.txt"] = name // so that the image is no other test's
+	return image.Spec{Context: buildContext(t, files)}, name
+}
+
+func build(t *testing.T, b *image.Builder, spec image.Spec) string {
+	t.Helper()
+	id, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+			t.Errorf("the image is left behind: %v", err)
+		}
+	})
+	return id
+}
+
+func TestBuildTagUntag(t *testing.T) {
+	t.Parallel()
+	cli := engine(t)
+	b := builder(t, cli)
+	spec, name := unique(t)
+	id := build(t, b, spec)
+
+	for _, tag := range []string{"v2", "v1"} {
+		must(t, b.Tag(t.Context(), id, name, tag))
+	}
+	img, err := b.Inspect(t.Context(), name+":v1")
+	must(t, err)
+	if img.ID != id || img.ContextHash != mustHash(t, spec) || strings.Join(img.Tags(name), " ") != "v1 v2" {
+		t.Errorf("got %+v, tags %v", img, img.Tags(name))
+	}
+
+	must(t, b.Untag(t.Context(), id, name, "v1"))
+	must(t, b.Untag(t.Context(), id, name, "v1"))
+	must(t, b.Untag(t.Context(), "sha256:other", name, "v2"))
+	img, err = b.Inspect(t.Context(), id)
+	must(t, err)
+	if strings.Join(img.Tags(name), " ") != "v2" {
+		t.Errorf("a tag that points elsewhere must stay, one that was removed must not: %v", img.References)
+	}
+
+	must(t, b.Untag(t.Context(), id, name, "v2"))
+	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the image must go with its last name: %v", err)
+	}
+}
+
+func TestImageInUseIsAConflict(t *testing.T) {
+	t.Parallel()
+	cli := engine(t)
+	b := builder(t, cli)
+	spec, name := unique(t)
+	id := build(t, b, spec)
+	must(t, b.Tag(t.Context(), id, name, "latest"))
+	made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{Force: true}))
+	})
+	if err := b.Untag(t.Context(), id, name, "latest"); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("untag: %v", err)
+	}
+	if err := b.Remove(t.Context(), id); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("remove: %v", err)
+	}
+	if _, err := b.Inspect(t.Context(), name+":latest"); err != nil {
+		t.Errorf("the image in use lost its name: %v", err)
+	}
+}
+
+func TestBuildRefusesAChangedContext(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	spec, _ := unique(t)
+	planned := mustHash(t, spec)
+	write(t, spec.Context+"/main.txt", "changed after the plan")
+	var log []string
+	_, err := b.Build(t.Context(), spec, planned, func(line string) { log = append(log, line) })
+	if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed after it was planned") {
+		t.Errorf("got %v", err)
+	}
+	if len(log) != 0 {
+		t.Errorf("the engine began to build: %q", log)
+	}
+}
+
+func TestFailedBuildShowsTheEndOfItsLog(t *testing.T) {
+	t.Parallel()
+	cli := engine(t)
+	b := builder(t, cli)
+	_, name := unique(t)
+	dockerfile := "FROM scratch\n"
+	for i := range 14 { // of four lines each
+		dockerfile += fmt.Sprintf("LABEL %s=%d\n", name, i)
+	}
+	removeUnnamed(t, cli, name)
+	spec := image.Spec{Context: buildContext(t, map[string]string{"Dockerfile": dockerfile + "COPY missing /\n"})}
+	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+	if sandbox.CodeOf(err) != sandbox.Failed {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"missing", "Step 16/17 : COPY missing /", "last 40 lines"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "Step 1/") {
+		t.Errorf("the error holds the whole log")
+	}
+}
+
+// removeUnnamed removes, after the test, what the failed build of an image with a label left.
+func removeUnnamed(t *testing.T, cli *client.Client, label string) {
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		left, err := cli.ImageList(ctx, dockerimage.ListOptions{Filters: filters.NewArgs(
+			filters.Arg("label", label), filters.Arg("dangling", "true"))})
+		must(t, err)
+		for _, img := range left {
+			_, err := cli.ImageRemove(ctx, img.ID, dockerimage.RemoveOptions{PruneChildren: true})
+			must(t, err)
+		}
+	})
+}
+
+func TestBuildErrorsOfTheDockerfile(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	spec := image.Spec{Context: buildContext(t, map[string]string{"Dockerfile": "NONSENSE\n"})}
+	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+	if err == nil || !strings.Contains(err.Error(), "NONSENSE") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEngineAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	cli, err := client.NewClientWithOpts(client.WithHost("unix:///nowhere/docker.sock"))
+	must(t, err)
+	b := builder(t, cli)
+	spec, _ := unique(t)
+	if _, err := b.Build(t.Context(), spec, mustHash(t, spec), nil); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("build: %v", err)
+	}
+	if _, err := b.Inspect(t.Context(), "player"); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("inspect: %v", err)
+	}
+}

@@ -1,0 +1,105 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+	"path/filepath"
+
+	"github.com/distribution/reference"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// DefaultDockerfile is the Dockerfile's path in the context when none is given.
+const DefaultDockerfile = "Dockerfile"
+
+// Spec says how an image is built.
+type Spec struct {
+	// Context is the directory that is sent to the engine.
+	Context string
+	// Dockerfile is a path relative to Context, and inside of it. Default: DefaultDockerfile.
+	Dockerfile string
+	Args       map[string]string
+	// Target is the stage to build; empty is the last one.
+	Target string
+	// Platform is os/arch[/variant]; empty is the engine's.
+	Platform string
+	Labels   map[string]string
+}
+
+func (s Spec) dockerfile() string {
+	if s.Dockerfile == "" {
+		return DefaultDockerfile
+	}
+	return filepath.ToSlash(filepath.Clean(s.Dockerfile))
+}
+
+// hashVersion changes whenever the same inputs would give another hash.
+const hashVersion = "context-hash/1"
+
+// newHash returns a hash that has taken in everything but the context's files.
+func (s Spec) newHash() (hash.Hash, error) {
+	options, err := json.Marshal(struct { // keys of maps are sorted
+		Version, Dockerfile, Target, Platform string
+		Args, Labels                          map[string]string
+	}{hashVersion, s.dockerfile(), s.Target, s.Platform, nonNil(s.Args), nonNil(s.Labels)})
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "hash build options: %w", err)
+	}
+	h := sha256.New()
+	h.Write(options)
+	return h, nil
+}
+
+func nonNil(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+func sum(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
+
+// CheckName checks a repository name without tag or digest. Errors: Invalid.
+func CheckName(name string) error {
+	ref, err := reference.ParseNormalizedNamed(name)
+	if err != nil || !reference.IsNameOnly(ref) {
+		return sandbox.Errorf(sandbox.Invalid, "must be the name of an image without tag and digest, such as catan-player or registry.example.com/games/catan-player, not %q", name)
+	}
+	return nil
+}
+
+// CheckTag checks a tag. Errors: Invalid.
+func CheckTag(tag string) error {
+	if !reference.TagRegexp.MatchString(tag) || reference.TagRegexp.FindString(tag) != tag {
+		return sandbox.Errorf(sandbox.Invalid, "must be a tag such as latest or v1.2: letters, digits, '_', '.' and '-', at most 128, not %q", tag)
+	}
+	return nil
+}
+
+// Split divides a reference into name, as the user wrote it, and tag ("latest" when it has none).
+// Errors: Invalid.
+func Split(ref string) (name, tag string, err error) {
+	parsed, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return "", "", sandbox.Errorf(sandbox.Invalid, "%q is not an image reference such as catan-player:latest", ref)
+	}
+	if _, ok := parsed.(reference.Digested); ok {
+		return "", "", sandbox.Errorf(sandbox.Invalid, "%q names a digest; give the name and tag of an image on the engine, such as catan-player:latest", ref)
+	}
+	tagged, ok := reference.TagNameOnly(parsed).(reference.NamedTagged)
+	if !ok {
+		return "", "", sandbox.Errorf(sandbox.Invalid, "%q has no tag", ref)
+	}
+	return reference.FamiliarName(parsed), tagged.Tag(), nil
+}
+
+// sameName reports whether two names mean the same repository, such as "catan" and
+// "docker.io/library/catan".
+func sameName(a, b string) bool {
+	refA, errA := reference.ParseNormalizedNamed(a)
+	refB, errB := reference.ParseNormalizedNamed(b)
+	return errA == nil && errB == nil && refA.Name() == refB.Name()
+}

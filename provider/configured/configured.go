@@ -1,0 +1,59 @@
+// Package configured is what a configured provider shares with its resources and data sources.
+package configured
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Provider is a configured provider. Its functions are safe for concurrent use.
+type Provider struct {
+	// Open connects to the lease service on first use; every caller gets the same one.
+	Open func(ctx context.Context) (Service, error)
+	// Images builds and manages images on the Docker engine, to which it connects on first use.
+	Images *image.Builder
+	// PriceBooks hold the prices that estimates are made with, by backend.
+	PriceBooks map[sandbox.Backend]sandbox.PriceBook
+	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
+	NewOwner func() string
+}
+
+// Service is the lease service and the ledger that it answers from.
+type Service struct {
+	sandbox.Service
+	LedgerID string
+}
+
+// From reads what the provider handed to a resource or data source. It is nil as long as the
+// provider is not configured, which Terraform does not do in order to validate.
+func From(providerData any) (*Provider, diag.Diagnostics) {
+	if providerData == nil {
+		return nil, nil
+	}
+	p, ok := providerData.(*Provider)
+	if !ok {
+		return nil, diag.Diagnostics{diag.NewErrorDiagnostic("Configuring Resource Failed",
+			fmt.Sprintf("The provider handed over a %T. This is a defect of the provider; please report it.", providerData))}
+	}
+	return p, nil
+}
+
+// OpenLedger connects like Open and makes sure that the service answers from the ledger that
+// Terraform's state was made on; an empty id accepts any. Errors: Conflict, and those of Open.
+func (p *Provider) OpenLedger(ctx context.Context, ledgerID string) (Service, error) {
+	svc, err := p.Open(ctx)
+	if err != nil {
+		return Service{}, err
+	}
+	if ledgerID != "" && svc.LedgerID != ledgerID {
+		return Service{}, sandbox.Errorf(sandbox.Conflict,
+			"Terraform's state was made on ledger %s, but the provider now reaches ledger %s: what is not found there may well exist. Point the provider at the ledger or reconciler that was used before, or move the object with terraform state rm and import",
+			ledgerID, svc.LedgerID)
+	}
+	return svc, nil
+}

@@ -1,0 +1,67 @@
+// Package diagnose turns errors of the lease service into Terraform diagnostics: a summary that
+// names the action, then what was tried, why it failed and what to do.
+package diagnose
+
+import (
+	"errors"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Paths returns the attribute that a field of a request comes from, and how the configuration
+// calls that field; false when it comes from none.
+type Paths func(field string) (at path.Path, name string, ok bool)
+
+// Failed returns the diagnostics of an operation that failed. The fields of an Invalid error
+// become errors on their attributes.
+func Failed(summary string, err error, paths Paths) diag.Diagnostics {
+	var e *sandbox.Error
+	if errors.As(err, &e) && e.Code == sandbox.Invalid && len(e.Fields) > 0 && paths != nil {
+		return fields(summary, e.Fields, paths)
+	}
+	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err))}
+}
+
+func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics {
+	var diags diag.Diagnostics
+	for _, f := range list {
+		at, name, ok := paths(f.Name)
+		if !ok {
+			diags.AddError(summary, f.Name+" "+f.Problem+".")
+			continue
+		}
+		diags.AddAttributeError(at, summary, name+" "+f.Problem+".")
+	}
+	return diags
+}
+
+func detail(err error) string {
+	text := err.Error() + "."
+	if next := next(err); next != "" {
+		text += "\n\n" + next
+	}
+	return text
+}
+
+// next says what to do about a code; the message of the error has said the rest.
+func next(err error) string {
+	switch sandbox.CodeOf(err) {
+	case sandbox.Unavailable:
+		return "Nothing is known to have changed, and Terraform's state was kept. Run Terraform again once the engine and the service can be reached."
+	case sandbox.UnknownOutcome, sandbox.Timeout:
+		return "Whether the request took effect is not known. Running Terraform again is safe: it finds what was made."
+	case sandbox.CapacityExceeded:
+		return "Run Terraform again once the backend has room."
+	case sandbox.EnvironmentEnded:
+		return "Raise the environment's epoch to reopen it for leases."
+	case sandbox.Unauthenticated:
+		return "Check the token of the provider's reconciler block, or SANDBOX_RECONCILER_TOKEN."
+	case sandbox.Internal:
+		return "This is a defect of the provider or of the reconciler; please report it."
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,25 @@
+package duration
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+)
+
+// KeepEqual plans the value of the state when the configuration only writes the same duration
+// in another way, so that "24h" to "24h0m0s" is no change.
+func KeepEqual() planmodifier.String { return keepEqual{} }
+
+type keepEqual struct{}
+
+func (keepEqual) Description(context.Context) string {
+	return "Another spelling of the same duration is no change."
+}
+
+func (m keepEqual) MarkdownDescription(ctx context.Context) string { return m.Description(ctx) }
+
+func (keepEqual) PlanModifyString(_ context.Context, req planmodifier.StringRequest, resp *planmodifier.StringResponse) {
+	if (Value{req.PlanValue}).same(Value{req.StateValue}) {
+		resp.PlanValue = req.StateValue
+	}
+}
