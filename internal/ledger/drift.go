@@ -53,3 +53,13 @@ func (tx *Tx) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	}
 	return findings, err
 }
+
+// OpenDriftOf returns the open findings about the given sandboxes, by sandbox.
+func (tx *Tx) OpenDriftOf(sandboxIDs []string) (map[string][]sandbox.DriftFinding, error) {
+	rows, err := find[DriftFinding](tx.db.Where("sandbox_id IN ? AND resolved_at = 0", sandboxIDs).Order("id"))
+	by := make(map[string][]sandbox.DriftFinding)
+	for i := range rows {
+		by[rows[i].SandboxID] = append(by[rows[i].SandboxID], rows[i].Domain())
+	}
+	return by, err
+}

@@ -111,3 +111,13 @@ func (tx *Tx) Counts() (map[sandbox.Phase]int64, error) {
 	}
 	return counts, unavailable("counting sandboxes", err)
 }
+
+// HeldUntilOf returns when the last use of each of the given sandboxes ends.
+func (tx *Tx) HeldUntilOf(sandboxIDs []string) (map[string]Time, error) {
+	rows, err := find[Hold](tx.db.Where("sandbox_id IN ?", sandboxIDs))
+	until := make(map[string]Time)
+	for _, h := range rows {
+		until[h.SandboxID] = max(until[h.SandboxID], h.Until)
+	}
+	return until, err
+}

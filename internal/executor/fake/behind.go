@@ -1,0 +1,102 @@
+package fake
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// What happens behind the ledger's back, and what the test wants to know.
+
+// Fault makes an operation call f first and fail with its error; nil ends the fault.
+func (x *Executor) Fault(op Op, f func(ctx context.Context) error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.faults[op] = f
+}
+
+// Fail makes an operation fail with an error, nil ends that.
+func (x *Executor) Fail(op Op, err error) {
+	if err == nil {
+		x.Fault(op, nil)
+		return
+	}
+	x.Fault(op, func(context.Context) error { return err })
+}
+
+// Disconnect breaks every watch.
+func (x *Executor) Disconnect() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for w := range x.watchers {
+		w.broken <- sandbox.Errorf(sandbox.Unavailable, "the connection broke")
+	}
+}
+
+// BecomeInstance makes another instance answer from now on.
+func (x *Executor) BecomeInstance(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.instance = id
+}
+
+// Remove removes a sandbox behind everybody's back.
+func (x *Executor) Remove(sandboxID string) {
+	x.mu.Lock()
+	delete(x.boxes, sandboxID)
+	x.mu.Unlock()
+	x.tell(sandboxID)
+}
+
+// Change changes what is observed of a sandbox, behind everybody's back.
+func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
+	x.mu.Lock()
+	if b, ok := x.boxes[sandboxID]; ok {
+		f(&b.obs)
+	}
+	x.mu.Unlock()
+	x.tell(sandboxID)
+}
+
+// Plant makes a sandbox that nobody asked for.
+func (x *Executor) Plant(spec sandbox.SandboxSpec) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.boxes[spec.SandboxID] = &box{spec: spec, files: make(map[string][]byte),
+		obs: sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, StartedAt: x.now()}}
+}
+
+// Burn adds CPU time to a sandbox.
+func (x *Executor) Burn(sandboxID string, d time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b, ok := x.boxes[sandboxID]; ok {
+		b.cpu += d
+	}
+}
+
+// Sandboxes returns what exists, by id.
+func (x *Executor) Sandboxes() map[string]sandbox.Observation {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make(map[string]sandbox.Observation, len(x.boxes))
+	for id, b := range x.boxes {
+		all[id] = b.obs
+	}
+	return all
+}
+
+// Spawned returns how often a sandbox was really made.
+func (x *Executor) Spawned(sandboxID string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.spawned[sandboxID]
+}
+
+// Environments counts what is provisioned.
+func (x *Executor) Environments() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.installed)
+}

@@ -1,0 +1,278 @@
+// Package fake is a backend in memory for tests of what stands above an executor: it keeps the
+// lifecycle and observer parts of the contract (executortest), and its failures are made to order.
+// Its commands are "echo", "cat", "exit <n>" and "sleep <duration>".
+package fake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Op names a method of an executor, for faults.
+type Op string
+
+// The operations that can be made to fail.
+const (
+	OpInstance    Op = "instance"
+	OpProvision   Op = "provision"
+	OpDeprovision Op = "deprovision"
+	OpSpawn       Op = "spawn"
+	OpSleep       Op = "sleep"
+	OpWake        Op = "wake"
+	OpKill        Op = "kill"
+	OpExec        Op = "exec"
+	OpInspect     Op = "inspect"
+	OpList        Op = "list"
+	OpUsage       Op = "usage"
+)
+
+// Executor is a backend in memory. The zero value is not ready; use New.
+type Executor struct {
+	now func() time.Time
+
+	mu        sync.Mutex // guards what follows
+	instance  string
+	boxes     map[string]*box
+	spawned   map[string]int
+	faults    map[Op]func(ctx context.Context) error
+	watchers  map[*watch]struct{}
+	installed map[sandbox.EnvironmentRef]bool
+}
+
+type box struct {
+	spec    sandbox.SandboxSpec
+	obs     sandbox.Observation
+	files   map[string][]byte
+	cpu     time.Duration
+}
+
+type watch struct {
+	changed func(string)
+	broken  chan error
+}
+
+var _ sandbox.Executor = (*Executor)(nil)
+
+// New makes a backend instance with an id of its own; nil means time.Now.
+func New(instance string, now func() time.Time) *Executor {
+	if now == nil {
+		now = time.Now
+	}
+	return &Executor{
+		now: now, instance: instance, boxes: make(map[string]*box), spawned: make(map[string]int),
+		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
+		installed: make(map[sandbox.EnvironmentRef]bool),
+	}
+}
+
+// Backend implements sandbox.Executor.
+func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
+
+// Capabilities implements sandbox.Executor.
+func (x *Executor) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Pause: true, CPUTime: true}
+}
+
+// Close implements sandbox.Executor.
+func (x *Executor) Close() error { return nil }
+
+// Instance implements sandbox.Executor.
+func (x *Executor) Instance(ctx context.Context) (string, error) {
+	if err := x.fault(ctx, OpInstance); err != nil {
+		return "", err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.instance, nil
+}
+
+// Provision implements sandbox.Executor.
+func (x *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
+	if err := x.enter(ctx, OpProvision, ref.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	x.installed[ref] = true
+	return nil
+}
+
+// Deprovision implements sandbox.Executor.
+func (x *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	if err := x.enter(ctx, OpDeprovision, ref.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	for _, b := range x.boxes {
+		if b.spec.LedgerID == ref.LedgerID && b.spec.EnvironmentID == ref.EnvironmentID {
+			return sandbox.Errorf(sandbox.Conflict, "environment %s still has sandbox %s", ref.EnvironmentID, b.spec.SandboxID)
+		}
+	}
+	delete(x.installed, ref)
+	return nil
+}
+
+// Spawn implements sandbox.Executor.
+func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+	if err := x.enter(ctx, OpSpawn, spec.Instance); err != nil {
+		return err
+	}
+	if _, ok := x.boxes[spec.SandboxID]; !ok {
+		x.spawned[spec.SandboxID]++
+		x.boxes[spec.SandboxID] = &box{
+			spec:  spec,
+			files: map[string][]byte{"/workspace/config.json": spec.Config},
+			obs: sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image,
+				Resources: spec.Resources, StartedAt: x.now()},
+		}
+	}
+	x.mu.Unlock()
+	x.tell(spec.SandboxID)
+	return nil
+}
+
+// Sleep implements sandbox.Executor.
+func (x *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+	to := sandbox.StatePaused
+	if mode == sandbox.SleepStop {
+		to = sandbox.StateStopped
+	}
+	return x.change(ctx, OpSleep, h, to)
+}
+
+// Wake implements sandbox.Executor.
+func (x *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+	return x.change(ctx, OpWake, h, sandbox.StateRunning)
+}
+
+func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandbox.State) error {
+	if err := x.enter(ctx, op, h.Instance); err != nil {
+		return err
+	}
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		x.mu.Unlock()
+		return notFound(h)
+	}
+	b.obs.State = to
+	x.mu.Unlock()
+	x.tell(h.SandboxID)
+	return nil
+}
+
+// Kill implements sandbox.Executor.
+func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+	if err := x.enter(ctx, OpKill, h.Instance); err != nil {
+		return err
+	}
+	delete(x.boxes, h.SandboxID)
+	x.mu.Unlock()
+	x.tell(h.SandboxID)
+	return nil
+}
+
+// Inspect implements sandbox.Executor.
+func (x *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+	if err := x.enter(ctx, OpInspect, h.Instance); err != nil {
+		return sandbox.Observation{}, err
+	}
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		return sandbox.Observation{}, notFound(h)
+	}
+	return b.obs, nil
+}
+
+// List implements sandbox.Executor.
+func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+	if err := x.enter(ctx, OpList, ""); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	var all []sandbox.Observation
+	for _, b := range x.boxes {
+		if b.spec.LedgerID == ledgerID {
+			all = append(all, b.obs)
+		}
+	}
+	return all, nil
+}
+
+// Usage implements sandbox.Executor: a sandbox uses the CPU time that Burn adds.
+func (x *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+	if err := x.enter(ctx, OpUsage, h.Instance); err != nil {
+		return sandbox.Usage{}, err
+	}
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		return sandbox.Usage{}, notFound(h)
+	}
+	if b.obs.State == sandbox.StateStopped {
+		return sandbox.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).WithReason(sandbox.ReasonInvalidState)
+	}
+	return sandbox.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}, nil
+}
+
+// Watch implements sandbox.Executor.
+func (x *Executor) Watch(ctx context.Context, _ string, ready func(), changed func(string)) error {
+	w := &watch{changed: changed, broken: make(chan error, 1)}
+	x.mu.Lock()
+	x.watchers[w] = struct{}{}
+	x.mu.Unlock()
+	defer func() {
+		x.mu.Lock()
+		delete(x.watchers, w)
+		x.mu.Unlock()
+	}()
+	ready()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-w.broken:
+		return err
+	}
+}
+
+// tell hints at a sandbox to every watcher.
+func (x *Executor) tell(id string) {
+	x.mu.Lock()
+	ws := make([]*watch, 0, len(x.watchers))
+	for w := range x.watchers {
+		ws = append(ws, w)
+	}
+	x.mu.Unlock()
+	for _, w := range ws {
+		w.changed(id)
+	}
+}
+
+// enter takes the lock unless a fault or another instance is in the way.
+func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
+	if err := x.fault(ctx, op); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	if instance != "" && instance != x.instance {
+		defer x.mu.Unlock()
+		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	return nil
+}
+
+func (x *Executor) fault(ctx context.Context, op Op) error {
+	x.mu.Lock()
+	f := x.faults[op]
+	x.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+func notFound(h sandbox.Handle) error {
+	return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+}

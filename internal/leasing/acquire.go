@@ -1,0 +1,162 @@
+package leasing
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"reflect"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Acquire implements sandbox.Leases. The row is written, with a claim, before the backend is
+// called; whoever finds the lease pending waits for it, and takes over when its claim runs out.
+func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
+	if err := a.Validate(); err != nil {
+		return sandbox.Acquired{}, err
+	}
+	var (
+		t  *task
+		id string
+	)
+	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		t = nil
+		id, t, err = e.findOrBegin(tx, a)
+		return err
+	})
+	if err != nil {
+		return sandbox.Acquired{}, err
+	}
+	if t != nil {
+		e.keep(t)
+		if err := e.run(ctx, t); err != nil {
+			return sandbox.Acquired{}, asError(err)
+		}
+	}
+	s, err := e.await(ctx, id, func(s *ledger.Sandbox, _ ledger.Time) bool {
+		return s.Phase != sandbox.PhasePending || s.Desired == ledger.Gone
+	})
+	if err != nil {
+		return sandbox.Acquired{}, asError(err)
+	}
+	if s.EndedBy == sandbox.EndedByFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+	}
+	l, err := e.readView(ctx, id)
+	return sandbox.Acquired{Lease: l, IsNew: t != nil}, err
+}
+
+// findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
+// for its spawn.
+func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire) (string, *task, error) {
+	env, err := mustEnvironment(tx, a.EnvironmentID)
+	if err != nil {
+		return "", nil, err
+	}
+	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
+	l, err := tx.Lease(leaseID)
+	if err != nil {
+		return "", nil, err
+	}
+	var generation int64 = 1
+	if l != nil {
+		s, held, err := currentOf(tx, leaseID)
+		if err != nil {
+			return "", nil, err
+		}
+		if live(s, held, tx.Now) {
+			return s.ID, nil, sameLease(s, a)
+		}
+		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
+			if err := e.endLease(tx, s, *end); err != nil {
+				return "", nil, err
+			}
+			if err := tx.SaveSandbox(s); err != nil {
+				return "", nil, err
+			}
+		}
+		generation = l.Generation + 1
+	}
+	spec := a.Settings.Apply(env.Spec)
+	if err := mayLease(env, spec); err != nil {
+		return "", nil, err
+	}
+	s := e.newSandbox(tx.Now, env, spec, a, leaseID, generation)
+	t := e.reserve(tx, s, actSpawn)
+	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": a.Owner, "generation": generation}); err != nil {
+		return "", nil, err
+	}
+	t.row = *s
+	if err := tx.CreateSandbox(s); err != nil {
+		return "", nil, err
+	}
+	if l == nil {
+		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now, Generation: generation, SandboxID: s.ID}
+		return s.ID, t, tx.CreateLease(l)
+	}
+	l.Generation, l.SandboxID = generation, s.ID
+	return s.ID, t, tx.SaveLease(l)
+}
+
+func (e *Engine) newSandbox(now ledger.Time, env *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID string, generation int64) *ledger.Sandbox {
+	return &ledger.Sandbox{
+		ID: e.ids(sandbox.SandboxIDLength), LeaseID: &leaseID, Generation: generation,
+		EnvironmentID: env.ID, EnvironmentType: env.Type, AgentDID: a.AgentDID, Owner: a.Owner,
+		Backend: env.Backend, Instance: env.Instance, Image: spec.Image,
+		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
+		Network: spec.Network, Env: maps.Clone(spec.Env), SleepMode: spec.SleepMode,
+		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
+		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
+		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
+	}
+}
+
+// sameLease refuses an acquire that asks for something else than the living lease is.
+func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
+	if a.Owner != s.Owner {
+		return sandbox.Errorf(sandbox.Conflict, "lease %s is held by %s: release it there, or wait until it ends", s.Lease(), s.Owner).WithReason(sandbox.ReasonOtherOwner)
+	}
+	var fields []sandbox.Field
+	differs := func(name string, have, asked any) {
+		if !reflect.DeepEqual(have, asked) {
+			h, _ := json.Marshal(have)
+			q, _ := json.Marshal(asked)
+			fields = append(fields, sandbox.Field{Name: "settings." + name, Problem: "is " + string(h) + " on the living lease, and " + string(q) + " is asked for"})
+		}
+	}
+	differs("ttl", s.Settings.TTL, a.Settings.TTL)
+	differs("sleep_after", s.Settings.SleepAfter, a.Settings.SleepAfter)
+	differs("max_lifetime", s.Settings.MaxLifetime, a.Settings.MaxLifetime)
+	if len(s.Settings.ExpiryConditions)+len(a.Settings.ExpiryConditions) > 0 {
+		differs("expiry_conditions", s.Settings.ExpiryConditions, a.Settings.ExpiryConditions)
+	}
+	if fields == nil {
+		return nil
+	}
+	return &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: fields,
+		Message: "lease " + s.Lease() + " lives with other settings: renew it with new ones, or release it first"}
+}
+
+// spec is everything the backend needs to make a sandbox.
+func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
+	return sandbox.SandboxSpec{
+		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
+		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network,
+		SleepMode: s.SleepMode, Env: s.Env, Deadline: deadline(s).Time(), Config: configFile(s),
+	}
+}
+
+// configFile is /workspace/config.json: what the code in a sandbox may know about its lease.
+func configFile(s *ledger.Sandbox) []byte {
+	b, err := json.MarshalIndent(map[string]any{
+		"agent_did": s.AgentDID, "environment_id": s.EnvironmentID, "environment_type": s.EnvironmentType,
+		"lease_id": s.Lease(), "generation": s.Generation, "sandbox_id": s.ID,
+		"leased_at": s.LeasedAt.Time(), "ends_at_latest": deadline(s).Time(),
+		"expiry_conditions": s.ExpiryConditions, "allowed_root_directory": "/workspace",
+	}, "", "  ")
+	if err != nil {
+		panic(err) // strings, numbers and times always encode
+	}
+	return append(b, '\n')
+}

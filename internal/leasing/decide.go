@@ -1,0 +1,84 @@
+package leasing
+
+import (
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// action is what the engine does to a sandbox's backend in one step.
+type action string
+
+const (
+	actNone  action = ""
+	actSpawn action = "spawn"
+	actSleep action = "sleep"
+	actWake  action = "wake"
+	actKill  action = "kill"
+)
+
+// ending is a reason for which a lease ends.
+type ending struct {
+	by     sandbox.EndedBy
+	reason string
+	at     ledger.Time
+}
+
+// decide compares what is wanted of a sandbox with what was seen of it, and returns the one next
+// action and, when there is none, when to look again. A non-nil ending has to be recorded first.
+// It is a pure function of the row, the end of its last hold, and the time.
+func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *ending) {
+	if s.Phase == sandbox.PhaseGone {
+		return actNone, ledger.Never, nil
+	}
+	if s.Desired == ledger.Gone {
+		return actKill, now, nil
+	}
+	if end := timeUp(s, held, now); end != nil {
+		return actKill, now, end
+	}
+	if s.Phase == sandbox.PhasePending {
+		return actSpawn, now, nil
+	}
+	due := expiresAt(s, held, now)
+	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
+		idle := max(s.LastActivity.Add(s.SleepAfter), held)
+		if idle <= now {
+			return actSleep, now, nil
+		}
+		due = min(due, idle)
+	}
+	return actNone, due, nil
+}
+
+// expiresAt is min(last activity + ttl, leased_at + max_lifetime), where a hold is activity until
+// it ends.
+func expiresAt(s *ledger.Sandbox, held, now ledger.Time) ledger.Time {
+	last := s.LastActivity
+	if held > now {
+		last = now
+	}
+	return min(last.Add(s.TTL), deadline(s))
+}
+
+// deadline is the moment past which no code of the sandbox runs.
+func deadline(s *ledger.Sandbox) ledger.Time { return s.LeasedAt.Add(s.MaxLifetime) }
+
+// timeUp returns the ending of a lease whose time has passed, nil before.
+func timeUp(s *ledger.Sandbox, held, now ledger.Time) *ending {
+	at := expiresAt(s, held, now)
+	switch {
+	case at > now:
+		return nil
+	case at == deadline(s):
+		return &ending{by: sandbox.EndedByMaxLifetime, at: at, reason: fmt.Sprintf("its max_lifetime of %s had passed", s.MaxLifetime.Duration())}
+	default:
+		return &ending{by: sandbox.EndedByTTL, at: at, reason: fmt.Sprintf("its ttl of %s had passed without activity", s.TTL.Duration())}
+	}
+}
+
+// live reports whether a lease gives the right to its sandbox now.
+func live(s *ledger.Sandbox, held, now ledger.Time) bool {
+	return s.Desired == ledger.Present && timeUp(s, held, now) == nil
+}

@@ -1,0 +1,191 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Look compares one living sandbox with its backend and records what differs. It changes no
+// backend. What changed meanwhile, or is being worked on, is left for the next look.
+func (e *Engine) Look(ctx context.Context, sandboxID string) error {
+	var s *ledger.Sandbox
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = mustSandbox(tx, sandboxID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = e.look(ctx, s)
+	return err
+}
+
+// look returns whether all was as the ledger has it; only differences are written.
+func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
+	if s.Desired == ledger.Gone || s.Phase == sandbox.PhasePending || s.ClaimedFor != "" {
+		return false, nil
+	}
+	x, err := e.backendFor(s.Backend)
+	if err != nil {
+		return false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Inspect(bounded, e.handle(s))
+	absent := sandbox.CodeOf(err) == sandbox.NotFound
+	if err != nil && !absent {
+		return false, err // an error is no observation
+	}
+	differences := compare(s, obs)
+	if !absent && len(differences) == 0 && len(s.LastError) == 0 {
+		open, err := e.hasOpenDrift(ctx, s.ID)
+		if err != nil || !open {
+			return err == nil, err
+		}
+	}
+	return false, e.store.Write(ctx, func(tx *ledger.Tx) error {
+		now, held, err := sandboxAndHold(tx, s.ID)
+		if err != nil {
+			return err
+		}
+		if now.LastSequence != s.LastSequence || now.ClaimedFor != "" {
+			return nil
+		}
+		if end := timeUp(now, held, tx.Now); end != nil {
+			// It ended itself by its own deadline, or the loop is about to: not drift.
+			err = e.endLease(tx, now, *end)
+		} else if absent {
+			err = e.vanish(tx, now)
+		} else {
+			err = e.record(tx, now, obs, differences)
+		}
+		if err != nil {
+			return err
+		}
+		return tx.SaveSandbox(now)
+	})
+}
+
+func (e *Engine) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		found, err := tx.OpenDriftOf([]string{sandboxID})
+		open = len(found) > 0
+		return err
+	})
+	return open, err
+}
+
+// difference is one field that a backend shows otherwise than the ledger.
+type difference struct {
+	kind                      sandbox.DriftKind
+	field, expected, observed string
+}
+
+// compare returns how an observation differs from the row. Pure.
+func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
+	var d []difference
+	state := func(kind sandbox.DriftKind, expected sandbox.State) {
+		d = append(d, difference{kind, "state", string(expected), string(o.State)})
+	}
+	asleep := s.Phase == sandbox.PhaseAsleep
+	switch o.State {
+	case sandbox.StateRunning:
+		if asleep {
+			state(sandbox.DriftChanged, restState(s))
+		}
+	case sandbox.StatePaused:
+		if !asleep || s.SleepMode == sandbox.SleepStop {
+			state(sandbox.DriftChanged, sandbox.StateRunning)
+		}
+	default:
+		switch {
+		case asleep && s.SleepMode == sandbox.SleepStop:
+		case o.OOMKilled:
+			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
+		default:
+			state(sandbox.DriftStopped, sandbox.StateRunning)
+		}
+	}
+	figure := func(field string, expected, observed int64) {
+		if expected != observed {
+			d = append(d, difference{sandbox.DriftChanged, field, strconv.FormatInt(expected, 10), strconv.FormatInt(observed, 10)})
+		}
+	}
+	figure("memory_mb", s.MemoryMB, o.Resources.MemoryMB)
+	figure("cpu_millis", s.CPUMillis, o.Resources.CPUMillis)
+	figure("pids_limit", s.PIDs, o.Resources.PIDs)
+	if o.Image != s.Image {
+		d = append(d, difference{sandbox.DriftChanged, "image", s.Image, o.Image})
+	}
+	return d
+}
+
+func restState(s *ledger.Sandbox) sandbox.State {
+	if s.SleepMode == sandbox.SleepStop {
+		return sandbox.StateStopped
+	}
+	return sandbox.StatePaused
+}
+
+// record keeps differences as findings, resolves what is as expected again, and follows the
+// backend where a sandbox rests, was woken, or died.
+func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, differences []difference) error {
+	open, err := tx.OpenDriftOf([]string{s.ID})
+	if err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for _, d := range differences {
+		seen[d.field] = true
+		if err := e.recordOne(tx, s, o, d); err != nil {
+			return err
+		}
+	}
+	for _, f := range open[s.ID] {
+		if f.Kind == sandbox.DriftChanged && !seen[f.Field] {
+			if err := tx.ResolveDrift(s.ID, f.Field, "it is as expected again"); err != nil {
+				return err
+			}
+		}
+	}
+	s.ObservedAt = tx.Now
+	return nil
+}
+
+func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, d difference) error {
+	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
+		Field: d.field, Expected: d.expected, Observed: d.observed,
+	})
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"kind": d.kind, "field": d.field, "expected": d.expected, "observed": d.observed}
+	if isNew {
+		if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, data); err != nil {
+			return err
+		}
+	}
+	switch {
+	case d.field != "state":
+		return nil
+	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
+		// What was ready is never started again in the same generation: its processes are lost.
+		if err := tx.EnterState(s, sandbox.PhaseGone, max(ledger.At(o.StoppedAt), s.ReadyAt), nil); err != nil {
+			return err
+		}
+		reason := fmt.Sprintf("its processes ended with exit code %d and nobody had asked for it", o.ExitCode)
+		if o.OOMKilled {
+			reason = "it ran out of memory"
+		}
+		return e.endLease(tx, s, ending{by: sandbox.EndedByCrashed, reason: reason, at: tx.Now})
+	case o.State == sandbox.StatePaused:
+		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
+	default:
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
+	}
+}

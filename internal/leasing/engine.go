@@ -1,0 +1,222 @@
+package leasing
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config is what an engine is made of. Store and one executor are required.
+type Config struct {
+	Store     *ledger.Store
+	Executors []sandbox.Executor
+	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
+	PriceBooks map[sandbox.Backend]sandbox.PriceBook
+	// Now is the clock; nil means time.Now. It must be the store's clock.
+	Now func() time.Time
+	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
+	IDs     sandbox.IDs
+	Logger  *slog.Logger // nil discards
+	Version string
+}
+
+// Engine is the lease service in process. It is safe for concurrent use, by any number of
+// engines on one ledger.
+type Engine struct {
+	store    *ledger.Store
+	backends map[sandbox.Backend]*backend
+	books    map[sandbox.Backend]sandbox.PriceBook
+	now      func() time.Time
+	ids      sandbox.IDs
+	log      *slog.Logger
+	version  string
+
+	// life ends with Close; what an engine does for nobody's request runs on it.
+	life context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	claims map[string]struct{}
+	holds  map[string]struct{}
+}
+
+var _ sandbox.Service = (*Engine)(nil)
+
+// New makes an engine. It owns neither the store nor the executors.
+func New(c Config) (*Engine, error) {
+	if c.Store == nil || len(c.Executors) == 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "leasing: a store and at least one executor are required")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.IDs == nil {
+		c.IDs = sandbox.RandomIDs
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	e := &Engine{
+		store: c.Store, now: c.Now, ids: c.IDs, log: c.Logger, version: c.Version,
+		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
+		claims: make(map[string]struct{}), holds: make(map[string]struct{}),
+	}
+	for _, x := range c.Executors {
+		e.backends[x.Backend()] = &backend{Executor: x}
+		e.books[x.Backend()] = pricing.Free()
+	}
+	for b, book := range c.PriceBooks {
+		e.books[b] = book
+	}
+	e.life, e.end = context.WithCancel(context.Background())
+	e.wg.Add(1)
+	go e.heartbeat()
+	return e, nil
+}
+
+// Close waits for what is under way and gives back the engine's claims. Sandboxes go on.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.wg.Wait()
+	return nil
+}
+
+// background runs fn on the engine's life, unless it has ended.
+func (e *Engine) background(fn func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.wg.Go(fn)
+	return true
+}
+
+// backend is an executor and the instance that it was last seen to reach.
+type backend struct {
+	sandbox.Executor
+	mu       sync.Mutex // guards instance
+	instance string
+}
+
+// reach returns the id of the instance that the executor reaches, asking once.
+func (b *backend) reach(ctx context.Context) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.instance != "" {
+		return b.instance, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceTimeout)
+	defer cancel()
+	id, err := b.Instance(ctx)
+	if err != nil {
+		return "", err
+	}
+	b.instance = id
+	return id, nil
+}
+
+// forget makes the next reach ask again, after a connection broke.
+func (b *backend) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.instance = ""
+}
+
+// backendFor returns the backend of a kind. Errors: Invalid.
+func (e *Engine) backendFor(b sandbox.Backend) (*backend, error) {
+	x, ok := e.backends[b]
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.Invalid, "backend %s is not configured here", b)
+	}
+	return x, nil
+}
+
+// handle names a sandbox on its backend.
+func (e *Engine) handle(s *ledger.Sandbox) sandbox.Handle {
+	return sandbox.Handle{LedgerID: e.store.ID(), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
+}
+
+func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {
+	return sandbox.EnvironmentRef{LedgerID: e.store.ID(), EnvironmentID: id, Instance: instance}
+}
+
+// Ledger implements sandbox.Reports.
+func (e *Engine) Ledger(context.Context) (sandbox.LedgerInfo, error) {
+	return sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}, nil
+}
+
+// Deadlines of backend calls, and the pace of claims. A claim outlives three missed heartbeats;
+// another process takes over work within claimTTL of a process's death.
+const (
+	instanceTimeout = 10 * time.Second
+	spawnTimeout    = 90 * time.Second
+	killTimeout     = 60 * time.Second
+	restTimeout     = 30 * time.Second // stop grants 10 s
+	inspectTimeout  = 10 * time.Second
+	sampleTimeout   = 2 * time.Second
+
+	claimTTL       = 8 * time.Second
+	heartbeatEvery = 2 * time.Second
+
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// backoff is how long to wait after the nth failure in a row, from 1.
+func backoff(n int64) time.Duration {
+	d := firstRetry
+	for ; n > 1 && d < lastRetry; n-- {
+		d *= 2
+	}
+	return min(d, lastRetry)
+}
+
+// heartbeat extends this engine's claims and holds while it lives.
+func (e *Engine) heartbeat() {
+	defer e.wg.Done()
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+		}
+		e.mu.Lock()
+		claims, holds := keys(e.claims), keys(e.holds)
+		e.mu.Unlock()
+		if len(claims)+len(holds) == 0 {
+			continue
+		}
+		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
+			until := tx.Now.Add(ledger.Span(claimTTL.Microseconds()))
+			if err := tx.ExtendClaims(claims, until); err != nil {
+				return err
+			}
+			return tx.ExtendHolds(holds, until)
+		})
+		if err != nil && e.life.Err() == nil {
+			e.log.Error("leasing: extending claims", "error", err)
+		}
+	}
+}
+
+func keys(m map[string]struct{}) []string {
+	ks := make([]string, 0, len(m))
+	for k := range m {
+		ks = append(ks, k)
+	}
+	return ks
+}

@@ -1,0 +1,310 @@
+package leasing
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// PutEnvironment implements sandbox.Environments. The row is written before the backend is
+// called; an environment that could not be made for the first time is not kept.
+func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
+	p.EnvironmentSpec = p.EnvironmentSpec.WithDefaults()
+	if err := p.Validate(); err != nil {
+		return sandbox.Environment{}, err
+	}
+	x, err := e.backendFor(p.Backend)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	var before *ledger.Environment
+	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		before, err = tx.Environment(p.ID)
+		if err != nil {
+			return err
+		}
+		if before == nil || before.Status == sandbox.EnvironmentDestroyed {
+			return createEnvironment(tx, before, p, instance)
+		}
+		return e.changeEnvironment(tx, *before, p, instance)
+	})
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	ctx2, cancel := context.WithTimeout(ctx, spawnTimeout)
+	defer cancel()
+	if err := x.Provision(ctx2, e.environmentRef(p.ID, instance), p.EnvironmentSpec); err != nil {
+		return sandbox.Environment{}, e.abandonEnvironment(ctx, p, instance, before, err)
+	}
+	return e.GetEnvironment(ctx, p.ID)
+}
+
+// createEnvironment stores a new environment, or a destroyed one's next life.
+func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+	row := &ledger.Environment{
+		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
+		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, EndedConditions: []string{},
+		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now,
+	}
+	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated, map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
+		return err
+	}
+	if old == nil {
+		return tx.CreateEnvironment(row)
+	}
+	return tx.SaveEnvironment(row)
+}
+
+// changeEnvironment stores new settings. Living leases follow in time and conditions, not in size
+// and image.
+func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+	conflict := func(format string, args ...any) *sandbox.Error {
+		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
+	}
+	switch {
+	case p.CreateOnly:
+		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).WithReason(sandbox.ReasonOtherOwner)
+	case row.Owner != p.Owner:
+		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).WithReason(sandbox.ReasonOtherOwner)
+	case row.Status == sandbox.EnvironmentDeleting:
+		return conflict("is being deleted: finish that first")
+	case p.Epoch != 0 && p.Epoch < row.Epoch:
+		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
+	}
+	rows, err := tx.LiveSandboxes(p.ID)
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 && (p.Backend != row.Backend || instance != row.Instance) {
+		return conflict("has %d sandboxes on %s instance %s: end their leases before it moves to %s instance %s",
+			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
+	}
+	for i := range rows {
+		if err := followEnvironment(tx, &rows[i], p.EnvironmentSpec); err != nil {
+			return err
+		}
+	}
+	if p.Epoch > row.Epoch {
+		if err := reopen(tx, &row); err != nil {
+			return err
+		}
+		row.Epoch = p.Epoch
+	}
+	row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
+	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image}); err != nil {
+		return err
+	}
+	return tx.SaveEnvironment(&row)
+}
+
+// followEnvironment gives a living lease its environment's changed times and conditions, where
+// it has none of its own.
+func followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) error {
+	if s.Desired != ledger.Present {
+		return nil
+	}
+	applied := s.Settings.Apply(spec)
+	s.TTL, s.SleepAfter, s.ExpiryConditions = ledger.SpanOf(applied.TTL), ledger.SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+	s.DueAt = tx.Now
+	return tx.SaveSandbox(s)
+}
+
+// abandonEnvironment answers for a Provision that failed: a new environment is taken back.
+func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironment, instance string, before *ledger.Environment, cause error) error {
+	cause = asError(cause)
+	if before != nil && before.Status != sandbox.EnvironmentDestroyed {
+		return cause
+	}
+	ctx = context.WithoutCancel(ctx)
+	cleanup, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	x := e.backends[p.Backend]
+	if err := x.Deprovision(cleanup, e.environmentRef(p.ID, instance)); err != nil {
+		e.log.Error("leasing: removing what is left of an environment that could not be made", "environment", p.ID, "error", err)
+	}
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		row, err := mustEnvironment(tx, p.ID)
+		if err != nil {
+			return err
+		}
+		row.Status = sandbox.EnvironmentDestroyed
+		return tx.SaveEnvironment(row)
+	})
+	if err != nil {
+		e.log.Error("leasing: taking back an environment that could not be made", "environment", p.ID, "error", err)
+	}
+	return cause
+}
+
+// GetEnvironment implements sandbox.Environments.
+func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Environment, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		row, err := mustEnvironment(tx, id)
+		if err == nil {
+			env = environment(row)
+		}
+		return err
+	})
+	return env, err
+}
+
+// ListEnvironments implements sandbox.Environments.
+func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environment, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.Environments()
+		envs = make([]sandbox.Environment, len(rows))
+		for i := range rows {
+			envs[i] = environment(&rows[i])
+		}
+		return err
+	})
+	return envs, err
+}
+
+// ReopenEnvironment implements sandbox.Environments.
+func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (env sandbox.Environment, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		row, err := mustEnvironment(tx, id)
+		if err != nil {
+			return err
+		}
+		if row.Status != sandbox.EnvironmentOpen && row.Status != sandbox.EnvironmentClosed {
+			return sandbox.Errorf(sandbox.Conflict, "environment %s is %s and cannot be reopened", id, row.Status)
+		}
+		if err := reopen(tx, row); err != nil {
+			return err
+		}
+		env = environment(row)
+		return tx.SaveEnvironment(row)
+	})
+	return env, err
+}
+
+func reopen(tx *ledger.Tx, row *ledger.Environment) error {
+	if row.Status != sandbox.EnvironmentClosed {
+		return nil
+	}
+	row.Status, row.EndedConditions, row.EndedBy, row.EndedAt, row.OpenedAt = sandbox.EnvironmentOpen, []string{}, "", 0, tx.Now
+	return tx.AppendEnvironmentEvent(row.ID, sandbox.EventEnvironmentReopened, nil)
+}
+
+// DeleteEnvironment implements sandbox.Environments.
+func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
+	var (
+		row  *ledger.Environment
+		left []ledger.Sandbox
+	)
+	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		row, left, err = e.beginDelete(tx, d)
+		return err
+	})
+	if err != nil || row.Status == sandbox.EnvironmentDestroyed {
+		return err
+	}
+	for _, s := range left {
+		if err := e.awaitGone(ctx, s.ID); err != nil {
+			return err
+		}
+	}
+	x, err := e.backendFor(row.Backend)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	if err := x.Deprovision(bounded, e.environmentRef(row.ID, row.Instance)); err != nil {
+		return asError(err)
+	}
+	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+		row, err := mustEnvironment(tx, d.ID)
+		if err != nil || row.Status != sandbox.EnvironmentDeleting {
+			return err
+		}
+		row.Status = sandbox.EnvironmentDestroyed
+		if err := tx.AppendEnvironmentEvent(d.ID, sandbox.EventEnvironmentDestroyed, nil); err != nil {
+			return err
+		}
+		return tx.SaveEnvironment(row)
+	})
+}
+
+// beginDelete closes an environment for ever and ends its leases, and returns what is left to go.
+func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledger.Environment, []ledger.Sandbox, error) {
+	row, err := mustEnvironment(tx, d.ID)
+	if err != nil || row.Status == sandbox.EnvironmentDestroyed {
+		return row, nil, err
+	}
+	rows, err := tx.LiveSandboxes(d.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	var active []string
+	for i := range rows {
+		held, err := tx.HeldUntil(rows[i].ID)
+		if err != nil {
+			return nil, nil, err
+		}
+		if live(&rows[i], held, tx.Now) {
+			active = append(active, rows[i].Lease()+" of "+rows[i].Owner)
+		}
+	}
+	if len(active) > 0 && !d.Force {
+		slices.Sort(active)
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %d active leases: %s; release them first, or delete it with force", d.ID, len(active), strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
+	}
+	for i := range rows {
+		if err := e.endLease(tx, &rows[i], ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
+			return nil, nil, err
+		}
+		if err := tx.SaveSandbox(&rows[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	row.Status = sandbox.EnvironmentDeleting
+	return row, rows, tx.SaveEnvironment(row)
+}
+
+// awaitGone waits, working, until a sandbox is confirmed gone.
+func (e *Engine) awaitGone(ctx context.Context, sandboxID string) error {
+	_, err := e.await(ctx, sandboxID, func(s *ledger.Sandbox, _ ledger.Time) bool { return s.Phase == sandbox.PhaseGone })
+	return asError(err)
+}
+
+func mustEnvironment(tx *ledger.Tx, id string) (*ledger.Environment, error) {
+	row, err := tx.Environment(id)
+	if err == nil && row == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: create it first", id)
+	}
+	return row, err
+}
+
+// mayLease refuses leases of an environment that has ended for them.
+func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
+	switch env.Status {
+	case sandbox.EnvironmentOpen:
+		return nil
+	case sandbox.EnvironmentClosed:
+		for _, c := range env.EndedConditions {
+			if slices.Contains(spec.ExpiryConditions, c) {
+				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.EndedAt.Time().Format(timeFormat))
+			}
+		}
+		return nil
+	default:
+		return sandbox.Errorf(sandbox.NotFound, "environment %s is %s: create it first", env.ID, env.Status)
+	}
+}
+
+func environment(row *ledger.Environment) sandbox.Environment {
+	return sandbox.Environment{
+		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
+		EndedBy: row.EndedBy, EndedAt: row.EndedAt.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
+	}
+}

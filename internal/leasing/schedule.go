@@ -1,0 +1,103 @@
+package leasing
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// What the reconciliation loop needs beside Work, Look and Survey.
+
+// Backends returns the kinds of backends that this engine drives.
+func (e *Engine) Backends() []sandbox.Backend {
+	bs := make([]sandbox.Backend, 0, len(e.backends))
+	for b := range e.backends {
+		bs = append(bs, b)
+	}
+	return bs
+}
+
+// Changed returns a channel that is closed at the ledger's next commit.
+func (e *Engine) Changed() <-chan struct{} { return e.store.Changed() }
+
+// Due returns up to limit sandboxes that are due, on instances that are in reach, and when the
+// next one will be (the zero time: none).
+func (e *Engine) Due(ctx context.Context, limit int) (ids []string, next time.Time, err error) {
+	instances := e.inReach()
+	if len(instances) == 0 {
+		return nil, time.Time{}, nil
+	}
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		if ids, err = tx.DueSandboxes(instances, limit); err != nil {
+			return err
+		}
+		at, err := tx.NextDue(instances)
+		if at != ledger.Never {
+			next = at.Time()
+		}
+		return err
+	})
+	return ids, next, err
+}
+
+// inReach returns the instances whose connection stands.
+func (e *Engine) inReach() []string {
+	var instances []string
+	for _, b := range e.backends {
+		b.mu.Lock()
+		if b.instance != "" {
+			instances = append(instances, b.instance)
+		}
+		b.mu.Unlock()
+	}
+	return instances
+}
+
+// Watch connects to a backend and calls changed for each of the ledger's sandboxes that changes
+// there, until ctx ends or the connection breaks; then the backend is out of reach. Once the
+// connection stands, what had failed is due at once, and ready is called.
+func (e *Engine) Watch(ctx context.Context, b sandbox.Backend, ready func(), changed func(sandboxID string)) error {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return err
+	}
+	x.forget()
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.forget()
+	return x.Watch(ctx, e.store.ID(), func() {
+		if err := e.retryNow(ctx, instance); err != nil {
+			e.log.Error("leasing: retrying what failed while the backend was away", "backend", b, "error", err)
+		}
+		ready()
+	}, changed)
+}
+
+// retryNow makes the sandboxes of an instance due whose last step failed.
+func (e *Engine) retryNow(ctx context.Context, instance string) error {
+	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.InstanceSandboxes(instance)
+		if err != nil {
+			return err
+		}
+		var failed []string
+		for i := range rows {
+			if rows[i].Attempts > 0 {
+				failed = append(failed, rows[i].ID)
+			}
+		}
+		return tx.MakeDue(failed)
+	})
+}
+
+// Ready reports whether the ledger can be read, for health checks.
+func (e *Engine) Ready(ctx context.Context) error {
+	return e.store.Read(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.Counts()
+		return err
+	})
+}

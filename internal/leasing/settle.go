@@ -1,0 +1,159 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// settle records a step's outcome if its claim still holds; a late answer changes nothing. It
+// returns the step's error.
+func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		s, held, err := sandboxAndHold(tx, t.row.ID)
+		if err != nil {
+			return err
+		}
+		if s.Claim != t.claim {
+			return nil
+		}
+		s.ClaimedFor, s.ClaimedUntil = "", 0
+		if out.sampled {
+			if err := tx.AddCPU(s, ledger.Span(out.cpu.Microseconds())); err != nil {
+				return err
+			}
+		}
+		if out.err != nil {
+			err = e.settleFailure(tx, s, t, out.err)
+		} else {
+			err = e.settleSuccess(tx, s, t, out)
+		}
+		if err != nil {
+			return err
+		}
+		if s.Attempts == 0 {
+			s.Claim = "" // a claim that is left tells the next try that there was one
+			_, s.DueAt, _ = decide(s, held, tx.Now)
+		}
+		return tx.SaveSandbox(s)
+	})
+	if err != nil {
+		// The backend has acted and the ledger does not know: the claim runs out and the same
+		// idempotent step is taken again.
+		e.log.Error("leasing: settling", "sandbox", t.row.ID, "action", t.action, "error", err)
+		return err
+	}
+	if out.err != nil {
+		return fmt.Errorf("lease %s: %s: %w", t.row.Lease(), t.action, out.err)
+	}
+	return nil
+}
+
+func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
+	s.Attempts, s.LastError, s.ObservedAt = 0, "", tx.Now
+	switch t.action {
+	case actSpawn:
+		s.ReadyAt, s.CPUMark = tx.Now, 0
+		since := tx.Now
+		if !out.since.IsZero() {
+			since = min(since, max(ledger.At(out.since), s.LeasedAt))
+		}
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, since, sandbox.EventReady, nil)
+	case actSleep:
+		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": s.SleepMode})
+	case actWake:
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
+	default:
+		s.DestroyedAt = tx.Now
+		if err := tx.RemoveHolds(s.ID); err != nil {
+			return err
+		}
+		if err := tx.ResolveDrift(s.ID, "", "the sandbox was destroyed"); err != nil {
+			return err
+		}
+		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDestroyed, nil)
+	}
+}
+
+// enterPhase changes what was seen, with its usage period and its event.
+func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time, t sandbox.EventType, data any) error {
+	book, err := tx.KeepPriceBook(s.Backend, e.books[s.Backend])
+	if err != nil {
+		return err
+	}
+	s.Phase = p
+	if err := tx.EnterState(s, p, at, book); err != nil {
+		return err
+	}
+	return tx.AppendSandboxEvent(s, t, data)
+}
+
+func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause error) error {
+	code := sandbox.CodeOf(cause)
+	data := map[string]any{"code": code, "error": cause.Error()}
+	switch {
+	case t.action == actSpawn && !sandbox.IsRetryable(cause):
+		// It will never come up: its lease ends, and what is left of it is killed.
+		s.LastError = cause.Error()
+		if err := tx.AppendSandboxEvent(s, sandbox.EventSpawnFailed, data); err != nil {
+			return err
+		}
+		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
+	case (t.action == actSleep || t.action == actWake) && code == sandbox.NotFound:
+		return e.vanish(tx, s)
+	}
+	s.Attempts++
+	s.LastError = cause.Error()
+	s.DueAt = tx.Now.Add(ledger.Span(backoff(s.Attempts).Microseconds()))
+	e.log.Warn("leasing: step failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID,
+		"action", t.action, "attempt", s.Attempts, "error", cause)
+	if t.action == actKill && s.Attempts == 1 {
+		return tx.AppendSandboxEvent(s, sandbox.EventDestroyFailed, data)
+	}
+	return nil
+}
+
+// endLease records why a lease ends and makes its sandbox due for destruction. The first reason
+// stands. Its caller saves the row.
+func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
+	if s.Desired == ledger.Gone {
+		return nil
+	}
+	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
+	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
+	return tx.AppendSandboxEvent(s, sandbox.EventEnded, map[string]any{"ended_by": end.by, "reason": end.reason})
+}
+
+// vanish records that the sandbox's own backend instance no longer has it. Usage ends when it was
+// last seen. What it may have left behind is still to be removed, which makes it gone.
+func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
+	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
+		Instance: s.Instance, Expected: string(s.Phase), Observed: "absent",
+	})
+	if err != nil || !isNew {
+		return err
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, map[string]any{"kind": sandbox.DriftVanished}); err != nil {
+		return err
+	}
+	if err := tx.EnterState(s, sandbox.PhaseGone, max(s.ObservedAt, s.ReadyAt), nil); err != nil {
+		return err
+	}
+	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, at: tx.Now,
+		reason: fmt.Sprintf("%s no longer has the sandbox; it was last seen at %s", s.Backend, s.ObservedAt.Time().Format(timeFormat))})
+}
+
+const timeFormat = "2006-01-02T15:04:05Z07:00"
+
+// asError gives an error of a step its own code, whatever wraps it.
+func asError(err error) error {
+	var e *sandbox.Error
+	if err == nil || !errors.As(err, &e) {
+		return err
+	}
+	return &sandbox.Error{Code: e.Code, Reason: e.Reason, Fields: e.Fields, Message: err.Error(), Err: err}
+}

@@ -1,0 +1,279 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// use is a hold on a sandbox that is awake: while it lasts, the lease is active.
+type use struct {
+	engine *Engine
+	row    ledger.Sandbox
+	holder string
+	once   sync.Once
+}
+
+// enter waits until a lease's sandbox is awake, waking it as needed, and holds it. start is
+// recorded as an event unless empty.
+func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef, start sandbox.EventType, data any) (*use, error) {
+	for {
+		changed := e.store.Changed()
+		u := &use{engine: e, holder: e.ids(sandbox.LedgerIDLength)}
+		var ready bool
+		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			ready, err = u.hold(tx, r, start, data)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if ready {
+			e.mu.Lock()
+			e.holds[u.holder] = struct{}{}
+			e.mu.Unlock()
+			return u, nil
+		}
+		if err := e.toward(ctx, u.row.ID, actWake, changed); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hold records the use if the sandbox can be used now, and reports whether it can.
+func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, data any) (bool, error) {
+	s, held, err := currentOf(tx, r.ID)
+	if err != nil {
+		return false, err
+	}
+	if err := checkRef(s, r); err != nil {
+		return false, err
+	}
+	if !live(s, held, tx.Now) {
+		return false, errEnded(s, held, tx.Now)
+	}
+	u.row = *s
+	resting := s.ClaimedUntil > tx.Now && s.ClaimedFor != string(actNone)
+	if s.Phase != sandbox.PhaseAwake || resting {
+		return false, nil
+	}
+	if start != "" {
+		if err := tx.AppendSandboxEvent(s, start, data); err != nil {
+			return false, err
+		}
+		if err := tx.SaveSandbox(s); err != nil {
+			return false, err
+		}
+	}
+	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(ledger.Span(claimTTL.Microseconds()))})
+}
+
+// toward takes a sandbox one step toward a wanted action, or waits while somebody else works on it.
+func (e *Engine) toward(ctx context.Context, sandboxID string, want action, changed <-chan struct{}) error {
+	t, err := e.claim(ctx, sandboxID, want)
+	if errors.Is(err, errClaimed) || err == nil && t == nil {
+		return e.pause(ctx, changed, ledger.At(e.now().Add(firstRetry)))
+	}
+	if err != nil {
+		return err
+	}
+	return asError(e.run(ctx, t))
+}
+
+// leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
+func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, data any) (err error) {
+	u.once.Do(func() {
+		e := u.engine
+		e.mu.Lock()
+		delete(e.holds, u.holder)
+		e.mu.Unlock()
+		err = e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+			if err := tx.RemoveHold(u.row.ID, u.holder); err != nil {
+				return err
+			}
+			s, err := mustSandbox(tx, u.row.ID)
+			if err != nil {
+				return err
+			}
+			if end != "" {
+				if err := tx.AppendSandboxEvent(s, end, data); err != nil {
+					return err
+				}
+			}
+			if succeeded && s.Desired == ledger.Present {
+				if err := touch(tx, s); err != nil {
+					return err
+				}
+			} else if s.Attempts == 0 && s.ClaimedUntil <= tx.Now {
+				s.DueAt = min(s.DueAt, tx.Now) // without the hold it may be due
+			}
+			return tx.SaveSandbox(s)
+		})
+	})
+	return err
+}
+
+// Exec implements sandbox.Leases.
+func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	req, err := req.Normalize()
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	u, err := e.enter(ctx, r, sandbox.EventExecStarted, map[string]any{"program": req.Command[0], "timeout": req.Timeout})
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	began := e.now()
+	res, runErr := e.backends[u.row.Backend].Exec(ctx, e.handle(&u.row), req)
+	finished := map[string]any{"exit_code": res.ExitCode, "seconds": e.now().Sub(began).Round(time.Millisecond).Seconds()}
+	if res.TimedOut {
+		finished["timed_out"] = true
+	}
+	if res.OOMKilled {
+		finished["oom_killed"] = true
+	}
+	if runErr != nil {
+		finished = map[string]any{"code": sandbox.CodeOf(runErr), "error": runErr.Error()}
+	}
+	if err := u.leave(ctx, runErr == nil && res.ExitCode == 0, sandbox.EventExecFinished, finished); err != nil {
+		return res, err
+	}
+	return res, e.explain(ctx, u, runErr)
+}
+
+// explain looks at a sandbox in which a use failed, and says so when its lease has ended.
+func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
+	if cause == nil || sandbox.CodeOf(cause) == sandbox.Invalid || sandbox.ReasonOf(cause) == sandbox.ReasonFileNotFound {
+		return cause
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := e.Look(ctx, u.row.ID); err != nil {
+		e.log.Warn("leasing: looking at a sandbox after a failure in it", "sandbox", u.row.ID, "error", err)
+		return asError(cause)
+	}
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		s, held, err := sandboxAndHold(tx, u.row.ID)
+		if err == nil && !live(s, held, tx.Now) {
+			err = errEnded(s, held, tx.Now)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return asError(cause)
+}
+
+// Sleep implements sandbox.Leases.
+func (e *Engine) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return e.rest(ctx, r, actSleep, sandbox.PhaseAsleep)
+}
+
+// Wake implements sandbox.Leases. It counts as activity: a sandbox that is woken is to be used.
+func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	u, err := e.enter(ctx, r, "", nil)
+	if err != nil {
+		return sandbox.Lease{}, err
+	}
+	if err := u.leave(ctx, true, "", nil); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return e.readView(ctx, u.row.ID)
+}
+
+// rest brings a sandbox that nobody uses into a phase.
+func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want action, phase sandbox.Phase) (sandbox.Lease, error) {
+	for {
+		changed := e.store.Changed()
+		var id string
+		var reached bool
+		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+			s, held, err := currentOf(tx, r.ID)
+			if err != nil {
+				return err
+			}
+			if err := checkRef(s, r); err != nil {
+				return err
+			}
+			id, reached = s.ID, s.Phase == phase
+			switch {
+			case !live(s, held, tx.Now):
+				return errEnded(s, held, tx.Now)
+			case held > tx.Now && !reached:
+				return sandbox.Errorf(sandbox.Conflict, "lease %s: a command or stream is running in its sandbox: end it first", r.ID).WithReason(sandbox.ReasonInvalidState)
+			}
+			return nil
+		})
+		if err != nil {
+			return sandbox.Lease{}, err
+		}
+		if reached {
+			return e.readView(ctx, id)
+		}
+		if err := e.toward(ctx, id, want, changed); err != nil {
+			return sandbox.Lease{}, err
+		}
+	}
+}
+
+// WriteFiles implements sandbox.Leases.
+func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
+	dir, err := cleanPath("dir", dir)
+	if err != nil {
+		return err
+	}
+	u, err := e.enter(ctx, r, "", nil)
+	if err != nil {
+		return err
+	}
+	cause := e.backends[u.row.Backend].CopyTo(ctx, e.handle(&u.row), dir, tar)
+	if err := u.leave(ctx, cause == nil, "", nil); err != nil {
+		return err
+	}
+	return e.explain(ctx, u, cause)
+}
+
+// ReadFiles implements sandbox.Leases.
+func (e *Engine) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error) {
+	path, err := cleanPath("path", path)
+	if err != nil {
+		return nil, err
+	}
+	u, err := e.enter(ctx, r, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	tar, cause := e.backends[u.row.Backend].CopyFrom(ctx, e.handle(&u.row), path)
+	if cause != nil {
+		if err := u.leave(ctx, false, "", nil); err != nil {
+			return nil, err
+		}
+		return nil, e.explain(ctx, u, cause)
+	}
+	return &heldReader{ReadCloser: tar, ctx: ctx, use: u}, nil
+}
+
+// heldReader holds a sandbox until it is closed.
+type heldReader struct {
+	io.ReadCloser
+	ctx context.Context
+	use *use
+}
+
+func (h *heldReader) Close() error {
+	err := h.ReadCloser.Close()
+	return errors.Join(err, h.use.leave(h.ctx, err == nil, "", nil))
+}
+
+func cleanPath(field, p string) (string, error) {
+	clean, err := sandbox.CleanPath(p)
+	if err != nil {
+		return "", sandbox.InvalidFields("files", []sandbox.Field{{Name: field, Problem: err.Error()}})
+	}
+	return clean, nil
+}

@@ -1,0 +1,246 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// task is one claimed step on one sandbox.
+type task struct {
+	row    ledger.Sandbox
+	action action
+	claim  string
+	// again: an earlier try may have reached the backend.
+	again bool
+}
+
+// errClaimed: somebody works on the sandbox now.
+var errClaimed = errors.New("claimed")
+
+// Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
+// somebody else works on it. The error is that of the step; it is recorded on the row as well.
+func (e *Engine) Work(ctx context.Context, sandboxID string) error {
+	t, err := e.claim(ctx, sandboxID, actNone)
+	if errors.Is(err, errClaimed) || t == nil {
+		return dropClaimed(err)
+	}
+	return e.run(ctx, t)
+}
+
+func dropClaimed(err error) error {
+	if errors.Is(err, errClaimed) {
+		return nil
+	}
+	return err
+}
+
+// claim reserves a sandbox for its next step, or for the wanted one where that makes sense; it
+// returns nil when there is nothing to do. Errors: errClaimed.
+func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*task, error) {
+	var t *task
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		t = nil
+		s, held, err := sandboxAndHold(tx, sandboxID)
+		if err != nil {
+			return err
+		}
+		if s.ClaimedUntil > tx.Now {
+			return errClaimed
+		}
+		next, due, end := decide(s, held, tx.Now)
+		if end != nil {
+			if err := e.endLease(tx, s, *end); err != nil {
+				return err
+			}
+		}
+		switch {
+		case next == actNone && want == actWake && s.Phase == sandbox.PhaseAsleep,
+			next == actNone && want == actSleep && s.Phase == sandbox.PhaseAwake && held <= tx.Now:
+			next = want
+		case next != actNone && s.DueAt > tx.Now:
+			return nil // it waits for a retry
+		case next == actNone:
+			s.DueAt = due
+			return tx.SaveSandbox(s)
+		}
+		t = e.reserve(tx, s, next)
+		return tx.SaveSandbox(s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.keep(t)
+	return t, nil
+}
+
+// reserve puts a claim on a row, which its caller stores.
+func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) *task {
+	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0}
+	s.Claim, s.ClaimedFor = t.claim, string(a)
+	s.ClaimedUntil = tx.Now.Add(ledger.Span(claimTTL.Microseconds()))
+	t.row = *s
+	return t
+}
+
+// keep has the heartbeat extend a task's claim until release.
+func (e *Engine) keep(t *task) {
+	if t == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.claims[t.claim] = struct{}{}
+}
+
+func (e *Engine) release(t *task) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.claims, t.claim)
+}
+
+// run takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
+// and recorded. It returns early, with ctx's error, when ctx ends.
+func (e *Engine) run(ctx context.Context, t *task) error {
+	done := make(chan error, 1)
+	started := e.background(func() {
+		defer e.release(t)
+		detached := context.WithoutCancel(ctx)
+		done <- e.settle(detached, t, e.act(detached, t))
+	})
+	if !started {
+		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "%s of sandbox %s goes on: %w", t.action, t.row.ID, ctx.Err())
+	}
+}
+
+// outcome is what a step found.
+type outcome struct {
+	err error
+	// since is when the sandbox began to run, where the step did not start it itself.
+	since time.Time
+	cpu   time.Duration
+	// sampled: cpu is a reading.
+	sampled bool
+}
+
+// act does a step's one thing on the backend.
+func (e *Engine) act(ctx context.Context, t *task) outcome {
+	x, err := e.backendFor(t.row.Backend)
+	if err != nil {
+		return outcome{err: err}
+	}
+	h := e.handle(&t.row)
+	var out outcome
+	switch t.action {
+	case actSpawn:
+		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+		defer cancel()
+		if out.err = x.Spawn(ctx, e.spec(&t.row)); out.err == nil && t.again {
+			// An earlier try may have started it: usage counts from then.
+			if obs, err := x.Inspect(ctx, h); err == nil {
+				out.since = obs.StartedAt
+			}
+		}
+	case actSleep:
+		out = e.sample(ctx, x, h)
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out.err = x.Sleep(ctx, h, t.row.SleepMode)
+	case actWake:
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out.err = x.Wake(ctx, h)
+	case actKill:
+		if t.row.Phase == sandbox.PhaseAwake {
+			out = e.sample(ctx, x, h)
+		}
+		ctx, cancel := context.WithTimeout(ctx, killTimeout)
+		defer cancel()
+		out.err = x.Kill(ctx, h)
+	}
+	return out
+}
+
+// sample reads CPU time before it is lost. Failing to is not an error: the last heartbeat's
+// reading then stands.
+func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outcome {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	u, err := x.Usage(ctx, h)
+	if err != nil {
+		e.log.Debug("leasing: sampling usage", "sandbox", h.SandboxID, "error", err)
+		return outcome{}
+	}
+	return outcome{cpu: u.CPUTime, sampled: true}
+}
+
+// await works on a sandbox, or waits while others do, until done is satisfied.
+func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledger.Sandbox, now ledger.Time) bool) (*ledger.Sandbox, error) {
+	for {
+		changed := e.store.Changed()
+		var s *ledger.Sandbox
+		var now ledger.Time
+		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			now = tx.Now
+			s, err = mustSandbox(tx, sandboxID)
+			return err
+		})
+		if err != nil || done(s, now) {
+			return s, err
+		}
+		if s.ClaimedUntil <= now && s.DueAt <= now {
+			if err := e.Work(ctx, sandboxID); err != nil {
+				return s, err
+			}
+			continue
+		}
+		if s.ClaimedUntil <= now && s.Attempts > 0 {
+			return s, sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.LastError, s.DueAt.Time().Format(time.RFC3339))
+		}
+		if err := e.pause(ctx, changed, max(s.ClaimedUntil, s.DueAt)); err != nil {
+			return s, err
+		}
+	}
+}
+
+// pause waits for a commit or a moment.
+func (e *Engine) pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
+	timer := time.NewTimer(min(max(until.Time().Sub(e.now()), time.Millisecond), claimTTL))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-e.life.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
+	}
+	return nil
+}
+
+// mustSandbox returns a sandbox that a caller knows to exist.
+func mustSandbox(tx *ledger.Tx, id string) (*ledger.Sandbox, error) {
+	s, err := tx.Sandbox(id)
+	if err == nil && s == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	return s, err
+}
+
+func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, ledger.Time, error) {
+	s, err := mustSandbox(tx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	held, err := tx.HeldUntil(id)
+	return s, held, err
+}

@@ -1,0 +1,225 @@
+// Package loop works on sandboxes when they are due.
+//
+// It is level-triggered: a commit, a timer or a backend's event only says that it is time to
+// look; what to do is decided anew from the row each time (internal/leasing). Any number of
+// loops may run on one ledger.
+//
+//	commit on the ledger ─┐
+//	smallest due_at ──────┼─> Due ─> workers ─> Engine.Work (claim, act once, settle)
+//	slow poll ────────────┘
+//	backend's events ───────> Engine.Look    (drift of one sandbox)
+//	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
+package loop
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config tunes a loop; zero values take the defaults.
+type Config struct {
+	// Workers bounds the steps at work at once. Default 16: a backend bounds its own calls.
+	Workers int
+	// Poll is the backstop behind commits and timers. Default 5s.
+	Poll time.Duration
+	// SurveyEvery is the pace of drift detection and of the usage heartbeat. Default 30s.
+	SurveyEvery time.Duration
+	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
+	Reconnect time.Duration
+	Logger    *slog.Logger // nil discards
+}
+
+// Loop is one reconciliation loop.
+type Loop struct {
+	engine *leasing.Engine
+	c      Config
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	working map[string]struct{}
+	freed   chan struct{}
+}
+
+// New makes a loop.
+func New(e *leasing.Engine, c Config) *Loop {
+	if c.Workers == 0 {
+		c.Workers = 16
+	}
+	if c.Poll == 0 {
+		c.Poll = 5 * time.Second
+	}
+	if c.SurveyEvery == 0 {
+		c.SurveyEvery = 30 * time.Second
+	}
+	if c.Reconnect == 0 {
+		c.Reconnect = time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return &Loop{engine: e, c: c, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
+}
+
+// Run works until ctx ends, then waits for the steps under way.
+func (l *Loop) Run(ctx context.Context) error {
+	for _, b := range l.engine.Backends() {
+		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1)}
+		l.wg.Go(func() { w.connect(ctx) })
+		l.wg.Go(func() { w.look(ctx) })
+	}
+	l.dispatch(ctx)
+	l.wg.Wait()
+	return ctx.Err()
+}
+
+// dispatch hands due sandboxes to workers.
+func (l *Loop) dispatch(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := l.engine.Changed()
+		ids, next, err := l.engine.Due(ctx, l.c.Workers*2)
+		if err != nil && ctx.Err() == nil {
+			l.c.Logger.Error("loop: looking for due sandboxes", "error", err)
+		}
+		for _, id := range ids {
+			l.start(ctx, id)
+		}
+		l.wait(ctx, changed, next)
+	}
+}
+
+// start works on a sandbox unless all workers are busy or one of them is at it.
+func (l *Loop) start(ctx context.Context, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.working[id]; ok || len(l.working) >= l.c.Workers {
+		return
+	}
+	l.working[id] = struct{}{}
+	l.wg.Go(func() {
+		defer l.finish(id)
+		// The engine records and logs a step's failure; there is nobody else to tell.
+		if err := l.engine.Work(ctx, id); err != nil {
+			l.c.Logger.Debug("loop: step failed", "sandbox", id, "error", err)
+		}
+	})
+}
+
+func (l *Loop) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.working) >= l.c.Workers
+}
+
+func (l *Loop) finish(id string) {
+	l.mu.Lock()
+	delete(l.working, id)
+	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns when there may be something to do and somebody to do it.
+func (l *Loop) wait(ctx context.Context, changed <-chan struct{}, next time.Time) {
+	pause := l.c.Poll
+	if !next.IsZero() {
+		pause = min(pause, max(time.Until(next), 5*time.Millisecond))
+	}
+	if l.busy() {
+		pause, changed = l.c.Poll, nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-l.freed:
+	case <-timer.C:
+	}
+}
+
+// watcher keeps one backend's connection and looks at what changes there.
+type watcher struct {
+	loop    *Loop
+	backend sandbox.Backend
+	signal  chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	pending map[string]struct{}
+	all     bool
+}
+
+// connect watches the backend, again and again.
+func (w *watcher) connect(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := w.loop.engine.Watch(ctx, w.backend, func() { w.hint("") }, w.hint)
+		if ctx.Err() != nil {
+			return
+		}
+		w.loop.c.Logger.Warn("loop: the backend is out of reach; its sandboxes wait", "backend", w.backend, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(w.loop.c.Reconnect):
+		}
+	}
+}
+
+// hint notes a sandbox to look at, or all of them, without holding up the backend's events.
+func (w *watcher) hint(sandboxID string) {
+	w.mu.Lock()
+	if sandboxID == "" {
+		w.all = true
+	} else {
+		w.pending[sandboxID] = struct{}{}
+	}
+	w.mu.Unlock()
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// look follows the hints, and surveys all at its pace.
+func (w *watcher) look(ctx context.Context) {
+	tick := time.NewTicker(w.loop.c.SurveyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.survey(ctx)
+		case <-w.signal:
+			w.follow(ctx)
+		}
+	}
+}
+
+func (w *watcher) follow(ctx context.Context) {
+	w.mu.Lock()
+	pending, all := w.pending, w.all
+	w.pending, w.all = make(map[string]struct{}), false
+	w.mu.Unlock()
+	if all {
+		w.survey(ctx)
+	}
+	for id := range pending {
+		err := w.loop.engine.Look(ctx, id)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound && ctx.Err() == nil {
+			w.loop.c.Logger.Warn("loop: looking at a sandbox", "sandbox", id, "error", err)
+		}
+	}
+}
+
+func (w *watcher) survey(ctx context.Context) {
+	if err := w.loop.engine.Survey(ctx, w.backend); err != nil && ctx.Err() == nil {
+		w.loop.c.Logger.Warn("loop: survey", "backend", w.backend, "error", err)
+	}
+}
