@@ -1,0 +1,137 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Deadlines of one request to the engine. They only bound an engine that hangs: under load a start
+// takes seconds.
+const (
+	readLimit   = 15 * time.Second
+	changeLimit = 60 * time.Second
+	importLimit = 10 * time.Minute
+)
+
+// request describes one request to the engine, for its deadline and its errors.
+type request struct {
+	verb, object string
+	limit        time.Duration
+	// changes: when the answer is lost, the outcome is unknown.
+	changes bool
+	// reason is given to a failure of the engine's own.
+	reason sandbox.Reason
+}
+
+func read(verb, object string) request {
+	return request{verb: verb, object: object, limit: readLimit}
+}
+
+func change(verb, object string, reason sandbox.Reason) request {
+	return request{verb: verb, object: object, limit: changeLimit, changes: true, reason: reason}
+}
+
+// do makes one request: within a slot, within its deadline, with its error classified.
+func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
+	select {
+	case e.slots <- struct{}{}:
+		defer func() { <-e.slots }()
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, ctx.Err())
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
+	return r.classify(call(ctx))
+}
+
+// fetch is do for requests with an answer.
+func fetch[T any](ctx context.Context, e *Executor, r request, call func(context.Context) (T, error)) (T, error) {
+	var answer T
+	err := e.do(ctx, r, func(ctx context.Context) (err error) {
+		answer, err = call(ctx)
+		return err
+	})
+	return answer, err
+}
+
+// classify gives an error of the client its code. The cause stays visible to errors.Is.
+func (r request) classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	fail := func(code sandbox.Code, hint string) error {
+		return sandbox.Errorf(code, "docker: %s %s: %w%s", r.verb, r.object, err, hint)
+	}
+	switch {
+	case cerrdefs.IsNotFound(err):
+		return fail(sandbox.NotFound, "")
+	case cerrdefs.IsConflict(err):
+		return fail(sandbox.Conflict, "")
+	case cerrdefs.IsInvalidArgument(err):
+		return fail(sandbox.Invalid, "")
+	case cerrdefs.IsUnavailable(err):
+		return fail(sandbox.Unavailable, "")
+	case cerrdefs.IsInternal(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err), cerrdefs.IsNotImplemented(err):
+		return sandbox.Errorf(sandbox.Failed, "docker: %s %s: %w", r.verb, r.object, err).WithReason(r.reason)
+	case r.changes && wasSent(err):
+		return fail(sandbox.UnknownOutcome, " (the answer was lost; retry)")
+	default:
+		return fail(sandbox.Unavailable, " (retry; is the engine running, and may this user reach it?)")
+	}
+}
+
+// wasSent reports whether a request may have reached the engine before it failed.
+func wasSent(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	return op != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// engine asks the engine who it is.
+func (e *Executor) engine(ctx context.Context) (system.Info, error) {
+	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
+	if err != nil {
+		return info, err
+	}
+	if info.ID == "" {
+		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
+	}
+	if !info.LiveRestoreEnabled {
+		e.warned.Do(func() {
+			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
+				"engine", info.ID, "host", e.api.DaemonHost())
+		})
+	}
+	return info, nil
+}
+
+// await polls until a condition holds: the engine reports no end of some of its own work.
+func await(ctx context.Context, limit time.Duration, done func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	const first, last = 5 * time.Millisecond, 200 * time.Millisecond
+	for pause := first; ; pause = min(2*pause, last) {
+		ok, err := done(ctx)
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

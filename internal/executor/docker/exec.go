@@ -1,0 +1,237 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// timeoutMargin is what a guest gets beyond a command's own timeout to kill it and to report.
+	timeoutMargin = 20 * time.Second
+	// killLimit bounds the killing of a command that nobody waits for any more.
+	killLimit = 30 * time.Second
+	// maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
+	maxDiagnostics = 4 << 10
+)
+
+// Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
+func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	out, errOut := &capture{limit: r.OutputLimit}, &capture{limit: r.OutputLimit}
+	id := sandbox.RandomIDs(16)
+	call := helperCall{
+		args: append([]string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd, "--"}, r.Command...),
+		id:   id, user: r.User, env: assignments(r.Env), stdin: r.Stdin,
+		stdout: r.Stdout, stderr: r.Stderr,
+	}
+	if call.stdout == nil {
+		call.stdout = out
+	}
+	if call.stderr == nil {
+		call.stderr = errOut
+	}
+	limited, cancel := context.WithTimeout(ctx, r.Timeout.D()+timeoutMargin)
+	defer cancel()
+	res, err := e.help(limited, h, call)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	return sandbox.ExecResult{
+		ExitCode: res.ExitCode, Stdout: out.Bytes(), Stderr: errOut.Bytes(), Duration: sandbox.Duration(res.Duration),
+		TimedOut: res.TimedOut, OOMKilled: res.OOMKilled, Truncated: out.truncated || errOut.truncated,
+	}, nil
+}
+
+// capture keeps the first bytes of a stream and lets the rest go by.
+type capture struct {
+	bytes.Buffer
+	limit     int
+	truncated bool
+}
+
+func (c *capture) Write(p []byte) (int, error) {
+	room := max(c.limit-c.Len(), 0)
+	if len(p) > room {
+		c.truncated = true
+	}
+	_, _ = c.Buffer.Write(p[:min(room, len(p))]) // memory does not fail
+	return len(p), nil
+}
+
+// helperCall is one run of the guest beside process 1.
+type helperCall struct {
+	args           []string
+	id             string // of the command that it runs; empty for file transfers
+	user           string
+	env            []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first,
+// what it runs is ended too. Errors: as Runner.Exec.
+func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) (wire.Result, error) {
+	var none wire.Result
+	if err := checkHandle(h); err != nil {
+		return none, err
+	}
+	execID, conn, err := e.attach(ctx, h, call)
+	if err != nil {
+		return none, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, conn.Close)
+	defer stop()
+	if call.stdin != nil {
+		go func() { // ends with the input, or with the connection
+			_, _ = io.Copy(conn.Conn, call.stdin) // a command need not read all of its input
+			_ = conn.CloseWrite()
+		}()
+	}
+	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr}
+	diagnostics := &capture{limit: maxDiagnostics}
+	_, copyErr := stdcopy.StdCopy(demux, diagnostics, conn.Reader)
+	if res, ok := demux.Result(); ok {
+		return res, nil
+	}
+	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
+}
+
+// attach starts the helper.
+func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
+	user := call.user
+	if user == "" {
+		user = "1000:1000"
+	}
+	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
+	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
+		return e.api.ContainerExecCreate(ctx, sandboxName(h), container.ExecOptions{
+			User: user, Env: call.env, Cmd: append([]string{guest.Path}, call.args...),
+			AttachStdin: call.stdin != nil, AttachStdout: true, AttachStderr: true,
+		})
+	})
+	if err != nil {
+		return "", types.HijackedResponse{}, e.refused(ctx, h, err)
+	}
+	conn, err := fetch(ctx, e, r, func(ctx context.Context) (types.HijackedResponse, error) {
+		return e.hijack(ctx, made.ID)
+	})
+	if err != nil {
+		return "", conn, e.refused(ctx, h, err)
+	}
+	return made.ID, conn, nil
+}
+
+// hijack opens the streams of an exec. The client does not heed ctx once it has connected, so a
+// hanging engine is left to itself.
+func (e *Executor) hijack(ctx context.Context, execID string) (types.HijackedResponse, error) {
+	type answer struct {
+		conn types.HijackedResponse
+		err  error
+	}
+	answers := make(chan answer)
+	go func() { // ends when the engine answers or closes the connection
+		conn, err := e.api.ContainerExecAttach(ctx, execID, container.ExecAttachOptions{})
+		select {
+		case answers <- answer{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				conn.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return types.HijackedResponse{}, ctx.Err()
+	}
+}
+
+// refused explains why an engine did not run the helper: the client gives some answers no class, so
+// the sandbox itself is asked.
+func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) error {
+	c, err := e.inspect(ctx, h)
+	if isCode(err, sandbox.NotFound) {
+		return err
+	}
+	if err != nil {
+		return cause
+	}
+	if s := stateOf(c.State); s != sandbox.StateRunning {
+		return e.wrongState(h, s)
+	}
+	return cause
+}
+
+// lost ends a command whose result will not come, and explains why.
+func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helperCall, execID string, cause error, diagnostics string) error {
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	defer cancel()
+	killErr := e.killCommand(cleanup, h, call, execID)
+	fail := func(code sandbox.Code, format string, args ...any) error {
+		err := sandbox.Errorf(code, "docker: sandbox %s: command: "+format, append([]any{h.SandboxID}, args...)...).WithReason(sandbox.ReasonExecFailed)
+		if killErr != nil {
+			err.Code, err.Message = sandbox.UnknownOutcome, err.Message+"; it may still run: "+killErr.Error()
+		}
+		return err
+	}
+	switch {
+	case ctx.Err() != nil:
+		err := fail(sandbox.Timeout, "ended before it was finished: %w", ctx.Err())
+		return err
+	case cause != nil:
+		return fail(sandbox.UnknownOutcome, "the stream broke: %w", cause)
+	}
+	c, err := e.inspect(cleanup, h)
+	if err != nil {
+		return err
+	}
+	if s := stateOf(c.State); s != sandbox.StateRunning {
+		return fail(sandbox.UnknownOutcome, "the sandbox ended meanwhile and is %s (exit code %d)", s, c.State.ExitCode)
+	}
+	if x, err := e.inspectExec(cleanup, execID); err == nil {
+		return fail(sandbox.Failed, "the guest ended with exit code %d and without a report: %s", x.ExitCode, diagnostics)
+	}
+	return fail(sandbox.UnknownOutcome, "the guest sent no report: %s", diagnostics)
+}
+
+func (e *Executor) inspectExec(ctx context.Context, execID string) (container.ExecInspect, error) {
+	return fetch(ctx, e, read("inspect exec", execID), func(ctx context.Context) (container.ExecInspect, error) {
+		return e.api.ContainerExecInspect(ctx, execID)
+	})
+}
+
+// killCommand ends what a helper runs. Docker has no kill for an exec, so another helper does it.
+func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helperCall, execID string) error {
+	if call.id == "" {
+		return nil // a file transfer ends with its streams
+	}
+	return await(ctx, killLimit, func(ctx context.Context) (bool, error) {
+		x, err := e.inspectExec(ctx, execID)
+		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && x.Pid != 0) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		c, err := e.inspect(ctx, h)
+		if isCode(err, sandbox.NotFound) || (err == nil && !c.State.Running) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		_, err = e.help(ctx, h, helperCall{args: []string{"kill", "-id", call.id}, user: call.user})
+		return false, err
+	})
+}

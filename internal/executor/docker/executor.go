@@ -1,0 +1,117 @@
+// Package docker runs sandboxes as containers of one Docker Engine: 20.10 and newer, local or
+// remote. Nothing of a sandbox lies on this program's own file system.
+//
+//	environment   seed image and guest volume     made at Provision, by name found again
+//	sandbox       container, volumes for /workspace and /data
+//
+// The seed image holds the guest and what /workspace and /data begin with. A container made of it
+// and never started, a carrier, has the engine copy that into the volumes that are mounted on it:
+// this fills the guest volume, and gives /workspace to the sandbox's user, without any process
+// running and within one request.
+package docker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config says which engine to use.
+type Config struct {
+	// Host is the engine's address (unix://, tcp://, ssh://). When empty: Context, then
+	// DOCKER_HOST, DOCKER_CONTEXT, the docker CLI's current context, the default socket.
+	Host string
+	// Context names a context of the docker CLI.
+	Context string
+	// Logger receives warnings about the engine; nil discards them.
+	Logger *slog.Logger
+	// Calls is how many requests may be under way at once; 0 means twice the number of CPUs,
+	// beyond which an engine gets slower and not faster.
+	Calls int
+}
+
+// Executor drives one Docker Engine.
+type Executor struct {
+	api    *client.Client
+	log    *slog.Logger
+	slots  chan struct{}
+	warned sync.Once
+}
+
+var _ sandbox.Executor = (*Executor)(nil)
+
+// New returns an executor for the engine that cfg names. It does not connect.
+// Errors: Invalid, when the address or context cannot be used.
+func New(cfg Config) (*Executor, error) {
+	opts, err := clientOptions(cfg)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "docker: find the engine: %w", err)
+	}
+	api, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Calls == 0 {
+		cfg.Calls = 2 * runtime.NumCPU()
+	}
+	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls)}, nil
+}
+
+// Close releases the connections to the engine.
+func (e *Executor) Close() error { return e.api.Close() }
+
+// Backend implements sandbox.Executor.
+func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
+
+// Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
+// have, so they are not promised.
+func (e *Executor) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true}
+}
+
+// Instance implements sandbox.Executor: the id that the engine gave itself.
+func (e *Executor) Instance(ctx context.Context) (string, error) {
+	info, err := e.engine(ctx)
+	return info.ID, err
+}
+
+// engineOf returns the engine that answers now, if it is the one that a handle names.
+// Errors: Unavailable, with ReasonOtherInstance when it is another.
+func (e *Executor) engineOf(ctx context.Context, instance string) (system.Info, error) {
+	info, err := e.engine(ctx)
+	if err == nil && info.ID != instance {
+		err = sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
+			info.ID, e.api.DaemonHost(), instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	return info, err
+}
+
+func (e *Executor) confirm(ctx context.Context, instance string) error {
+	_, err := e.engineOf(ctx, instance)
+	return err
+}
+
+// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the
+// handle's, Unavailable if that cannot be confirmed.
+func (e *Executor) absent(ctx context.Context, h sandbox.Handle) error {
+	if err := e.confirm(ctx, h.Instance); err != nil {
+		return err
+	}
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: there is no container %s on engine %s",
+		h.SandboxID, sandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
+}
+
+func isCode(err error, code sandbox.Code) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Code == code
+}

@@ -1,0 +1,100 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// CopyTo implements sandbox.Runner. What was unpacked before a refused entry stays.
+func (e *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io.Reader) error {
+	dir, err := sandbox.CleanPath(dir)
+	if err != nil {
+		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
+	}
+	res, err := e.help(ctx, h, helperCall{args: []string{"tar-in", "-dir", dir}, stdin: tar})
+	if err != nil {
+		return err
+	}
+	return transferError(h, "write files under "+dir, res, sandbox.ReasonWriteFailed)
+}
+
+// CopyFrom implements sandbox.Runner. The stream ends with an error when it is not complete.
+func (e *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, path string) (io.ReadCloser, error) {
+	path, err := sandbox.CleanPath(path)
+	if err != nil {
+		return nil, sandbox.InvalidFields("files", []sandbox.Field{{Name: "path", Problem: err.Error()}})
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	pr, pw := io.Pipe()
+	f := &outgoing{PipeReader: pr, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
+	go func() { // ends with the stream; Close waits for it
+		defer close(f.done)
+		res, err := e.help(ctx, h, helperCall{args: []string{"tar-out", "-path", path}, stdout: f.announce(pw)})
+		if err == nil {
+			err = transferError(h, "read "+path, res, sandbox.ReasonCopyFailed)
+		}
+		f.err = err
+		pw.CloseWithError(err) // nil means EOF
+	}()
+	select {
+	case <-f.first:
+		return f, nil
+	case <-f.done: // ended before any content
+		if f.err == nil {
+			return f, nil
+		}
+		return nil, errors.Join(f.err, f.Close())
+	}
+}
+
+// outgoing is a tar stream on its way out of a sandbox.
+type outgoing struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+	first  chan struct{} // closed when content arrives
+	done   chan struct{} // closed when the transfer has ended, with err
+	err    error
+}
+
+// Close ends the transfer and waits until it has ended.
+func (f *outgoing) Close() error {
+	err := f.PipeReader.Close()
+	f.cancel()
+	<-f.done
+	return err
+}
+
+// announce returns a writer that closes first before its first write.
+func (f *outgoing) announce(w io.Writer) io.Writer { return &announcer{w: w, first: f.first} }
+
+type announcer struct {
+	w         io.Writer
+	first     chan struct{}
+	announced bool
+}
+
+func (a *announcer) Write(p []byte) (int, error) {
+	if !a.announced {
+		a.announced = true
+		close(a.first)
+	}
+	return a.w.Write(p)
+}
+
+// transferError turns a helper's report of a file transfer into an error.
+func transferError(h sandbox.Handle, what string, res wire.Result, failed sandbox.Reason) error {
+	code, reason := sandbox.Failed, failed
+	switch res.Problem {
+	case "":
+		return nil
+	case wire.ProblemNotFound:
+		code, reason = sandbox.NotFound, sandbox.ReasonFileNotFound
+	case wire.ProblemInvalid:
+		code = sandbox.Invalid
+	}
+	return sandbox.Errorf(code, "docker: sandbox %s: %s: %s", h.SandboxID, what, res.Message).WithReason(reason)
+}

@@ -1,0 +1,132 @@
+package docker
+
+import (
+	"regexp"
+	"strconv"
+
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Labels of everything that this package makes. An engine cannot change a label, so they hold
+// nothing that changes.
+const (
+	labelPrefix      = "io.sandbox-lease."
+	labelProvider    = labelPrefix + "provider"
+	labelLedger      = labelPrefix + "ledger"
+	labelEnvironment = labelPrefix + "environment"
+	labelRole        = labelPrefix + "role"
+	labelSandbox     = labelPrefix + "sandbox"
+	labelLease       = labelPrefix + "lease"
+	labelGeneration  = labelPrefix + "generation"
+	labelAgent       = labelPrefix + "agent"
+	// labelImage is the image as the specification names it, labelImageID what that was on the engine.
+	labelImage   = labelPrefix + "image"
+	labelImageID = labelPrefix + "image-id"
+)
+
+const providerName = "terraform-provider-sandbox"
+
+// role says what an object is for.
+type role string
+
+const (
+	roleSandbox   role = "sandbox"
+	roleCarrier   role = "carrier" // a container that is never started
+	roleGuest     role = "guest"
+	roleSeed      role = "seed"
+	roleWorkspace role = "workspace"
+	roleData      role = "data"
+)
+
+// idPattern is what ids may look like to be part of a name on the engine.
+var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// checkRef refuses ids that cannot be part of a name.
+func checkRef(ref sandbox.EnvironmentRef) error {
+	var f []sandbox.Field
+	for name, id := range map[string]string{"ledger_id": ref.LedgerID, "environment_id": ref.EnvironmentID} {
+		if !idPattern.MatchString(id) {
+			f = append(f, sandbox.Field{Name: name, Problem: "cannot be part of a name on the engine: " + strconv.Quote(id)})
+		}
+	}
+	if ref.Instance == "" {
+		f = append(f, sandbox.Field{Name: "instance", Problem: "must name an engine"})
+	}
+	return sandbox.InvalidFields("docker: the reference", f)
+}
+
+func checkHandle(h sandbox.Handle) error {
+	if !idPattern.MatchString(h.SandboxID) {
+		return sandbox.InvalidFields("docker: the handle", []sandbox.Field{{Name: "sandbox_id", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.SandboxID)}})
+	}
+	return checkRef(environmentOf(h))
+}
+
+func environmentOf(h sandbox.Handle) sandbox.EnvironmentRef {
+	return sandbox.EnvironmentRef{LedgerID: h.LedgerID, EnvironmentID: h.EnvironmentID, Instance: h.Instance}
+}
+
+func sandboxName(h sandbox.Handle) string     { return "sandbox-" + h.LedgerID + "-" + h.SandboxID }
+func carrierName(h sandbox.Handle) string     { return sandboxName(h) + "-carrier" }
+func workspaceVolume(h sandbox.Handle) string { return sandboxName(h) + "-workspace" }
+func dataVolume(h sandbox.Handle) string      { return sandboxName(h) + "-data" }
+
+// guestVolume is named by content, so that a new release never meets an old guest's volume.
+func guestVolume(ref sandbox.EnvironmentRef, guestHash string) string {
+	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-" + guestHash
+}
+
+// seedImage is named by what is in it. Environment ids are valid in a tag but not in a repository.
+func seedImage(ref sandbox.EnvironmentRef, hash string) (repository, tag string) {
+	return "sandbox-" + ref.LedgerID, ref.EnvironmentID + "-" + hash
+}
+
+func environmentLabels(ref sandbox.EnvironmentRef, r role) map[string]string {
+	return map[string]string{
+		labelProvider:    providerName,
+		labelLedger:      ref.LedgerID,
+		labelEnvironment: ref.EnvironmentID,
+		labelRole:        string(r),
+	}
+}
+
+func handleLabels(h sandbox.Handle, r role) map[string]string {
+	l := environmentLabels(environmentOf(h), r)
+	l[labelSandbox] = h.SandboxID
+	return l
+}
+
+func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
+	l := handleLabels(spec.Handle, roleSandbox)
+	l[labelLease] = spec.LeaseID
+	l[labelGeneration] = strconv.FormatInt(spec.Generation, 10)
+	l[labelAgent] = spec.AgentDID
+	l[labelImage] = spec.Image
+	l[labelImageID] = imageID
+	return l
+}
+
+// carries reports whether an object found under one of our names has the labels we gave it.
+func carries(labels, want map[string]string) bool {
+	for k, v := range want {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// notOurs is the error for an object with one of our names and not our labels.
+func notOurs(kind, name string) error {
+	return sandbox.Errorf(sandbox.Conflict, "docker: %s %s exists and does not carry this sandbox's labels: something else made it; remove or rename it", kind, name)
+}
+
+func labelFilter(labels map[string]string) filters.Args {
+	f := filters.NewArgs()
+	for k, v := range labels {
+		f.Add("label", k+"="+v)
+	}
+	return f
+}

@@ -1,0 +1,172 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// stopGrace is what a sandbox gets to stop, in seconds. The guest gives its programs 8 of them.
+const stopGrace = 10
+
+// removalLimit bounds the wait for a removal that the engine already works on.
+const removalLimit = 2 * time.Minute
+
+// Sleep implements sandbox.Lifecycle.
+func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+	if mode == sandbox.SleepStop {
+		return e.stop(ctx, h)
+	}
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return err
+	}
+	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
+		return nil
+	}
+	err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+		return e.api.ContainerPause(ctx, sandboxName(h))
+	})
+	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
+}
+
+func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
+	if _, err := e.inspect(ctx, h); err != nil {
+		return err
+	}
+	grace := stopGrace
+	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
+	err := e.do(ctx, r, func(ctx context.Context) error {
+		return e.api.ContainerStop(ctx, sandboxName(h), container.StopOptions{Timeout: &grace})
+	})
+	return e.unless(ctx, h, err, sandbox.StateStopped)
+}
+
+// Wake implements sandbox.Lifecycle.
+func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return err
+	}
+	switch stateOf(c.State) {
+	case sandbox.StateRunning:
+		return nil
+	case sandbox.StatePaused:
+		err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
+			return e.api.ContainerUnpause(ctx, sandboxName(h))
+		})
+		return e.unless(ctx, h, err, sandbox.StateRunning)
+	default:
+		return e.start(ctx, h)
+	}
+}
+
+// unless forgives an error when the sandbox is in one of the wanted states after all: another
+// caller was faster, and engines answer that with different codes.
+func (e *Executor) unless(ctx context.Context, h sandbox.Handle, err error, wanted ...sandbox.State) error {
+	if err == nil {
+		return nil
+	}
+	c, lookErr := e.inspect(ctx, h)
+	if lookErr != nil {
+		if isCode(lookErr, sandbox.NotFound) {
+			return lookErr
+		}
+		return err
+	}
+	for _, s := range wanted {
+		if stateOf(c.State) == s {
+			return nil
+		}
+	}
+	return err
+}
+
+// Kill implements sandbox.Lifecycle.
+func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+	if err := checkHandle(h); err != nil {
+		return err
+	}
+	c, err := e.lookUp(ctx, sandboxName(h))
+	switch {
+	case isCode(err, sandbox.NotFound):
+		// Only the sandbox's own engine can say that it is gone.
+		if err := e.confirm(ctx, h.Instance); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case carries(c.Config.Labels, handleLabels(h, roleSandbox)):
+		if err := e.removeContainer(ctx, c.ID); err != nil {
+			return err
+		}
+	default:
+		return notOurs("container", sandboxName(h))
+	}
+	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
+		return err
+	}
+	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
+		return err
+	}
+	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
+}
+
+// removeContainer removes a container and its anonymous volumes, and returns nil once it is gone.
+func (e *Executor) removeContainer(ctx context.Context, id string) error {
+	err := e.do(ctx, change("remove container", id, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+		return e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	switch {
+	case isCode(err, sandbox.NotFound):
+		return nil
+	case isCode(err, sandbox.Conflict): // its removal is under way
+		return await(ctx, removalLimit, func(ctx context.Context) (bool, error) {
+			_, err := e.lookUp(ctx, id)
+			if isCode(err, sandbox.NotFound) {
+				return true, nil
+			}
+			return false, err
+		})
+	default:
+		return err
+	}
+}
+
+// removeVolume removes a volume if it is ours, and returns nil once ours is gone.
+func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
+	v, err := fetch(ctx, e, read("look for volume", name), func(ctx context.Context) (volume.Volume, error) {
+		return e.api.VolumeInspect(ctx, name)
+	})
+	if isCode(err, sandbox.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !carries(v.Labels, labels) {
+		return notOurs("volume", name)
+	}
+	// A volume stays in use for a moment after its container has gone.
+	var last error
+	err = await(ctx, removalLimit, func(ctx context.Context) (bool, error) {
+		last = e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+			return e.api.VolumeRemove(ctx, name, false)
+		})
+		if isCode(last, sandbox.Conflict) {
+			return false, nil
+		}
+		if isCode(last, sandbox.NotFound) {
+			return true, nil
+		}
+		return last == nil, last
+	})
+	if err != nil && last != nil {
+		return last
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// lookUp inspects a container by name or id.
+func (e *Executor) lookUp(ctx context.Context, name string) (container.InspectResponse, error) {
+	return fetch(ctx, e, read("inspect container", name), func(ctx context.Context) (container.InspectResponse, error) {
+		return e.api.ContainerInspect(ctx, name)
+	})
+}
+
+// inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
+// Conflict when something else has its name.
+func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.InspectResponse, error) {
+	if err := checkHandle(h); err != nil {
+		return container.InspectResponse{}, err
+	}
+	c, err := e.lookUp(ctx, sandboxName(h))
+	switch {
+	case isCode(err, sandbox.NotFound):
+		return c, e.absent(ctx, h)
+	case err != nil:
+		return c, err
+	case !carries(c.Config.Labels, handleLabels(h, roleSandbox)):
+		return c, notOurs("container", sandboxName(h))
+	}
+	return c, nil
+}
+
+func stateOf(s *container.State) sandbox.State {
+	switch {
+	case s.Paused:
+		return sandbox.StatePaused
+	case s.Running:
+		return sandbox.StateRunning
+	case s.Status == container.StateCreated:
+		return sandbox.StateCreated
+	default:
+		return sandbox.StateStopped
+	}
+}
+
+// Inspect implements sandbox.Observer.
+func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return sandbox.Observation{}, err
+	}
+	o := observe(c)
+	o.Instance = h.Instance
+	return o, nil
+}
+
+func observe(c container.InspectResponse) sandbox.Observation {
+	labels := c.Config.Labels
+	o := sandbox.Observation{
+		Handle: sandbox.Handle{
+			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment], SandboxID: labels[labelSandbox],
+		},
+		State: stateOf(c.State),
+		Image: labels[labelImage],
+		Resources: sandbox.Resources{
+			MemoryMB:  c.HostConfig.Memory >> 20,
+			CPUMillis: c.HostConfig.NanoCPUs / 1e6,
+		},
+		ExitCode:  c.State.ExitCode,
+		OOMKilled: c.State.OOMKilled,
+		StartedAt: parseTime(c.State.StartedAt),
+		StoppedAt: parseTime(c.State.FinishedAt),
+	}
+	if c.HostConfig.PidsLimit != nil {
+		o.Resources.PIDs = *c.HostConfig.PidsLimit
+	}
+	if c.Image != labels[labelImageID] {
+		o.Image = c.Image // not what the specification's reference stood for
+	}
+	return o
+}
+
+// parseTime reads a time of the engine, whose zero is the year 1.
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// List implements sandbox.Observer.
+func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+	info, err := e.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
+		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: sandboxesOf(ledgerID)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]sandbox.Observation, 0, len(found))
+	for _, s := range found {
+		// The list has neither limits nor exit codes; an inspect takes under a millisecond.
+		c, err := e.lookUp(ctx, s.ID)
+		if isCode(err, sandbox.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		o := observe(c)
+		o.Instance = info.ID
+		list = append(list, o)
+	}
+	return list, nil
+}
+
+func sandboxesOf(ledgerID string) filters.Args {
+	return labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)})
+}
+
+// Usage implements sandbox.Observer.
+func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	if s := stateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
+		return sandbox.Usage{}, e.wrongState(h, s)
+	}
+	r := read("sample container", sandboxName(h))
+	r.reason = sandbox.ReasonStatsFailed
+	stats, err := fetch(ctx, e, r, func(ctx context.Context) (container.StatsResponse, error) {
+		var stats container.StatsResponse
+		answer, err := e.api.ContainerStatsOneShot(ctx, c.ID)
+		if err != nil {
+			return stats, err
+		}
+		defer answer.Body.Close()
+		return stats, json.NewDecoder(answer.Body).Decode(&stats)
+	})
+	if isCode(err, sandbox.NotFound) {
+		return sandbox.Usage{}, e.absent(ctx, h)
+	}
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	return sandbox.Usage{
+		CPUTime:     time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
+		MemoryBytes: int64(memoryInUse(stats.MemoryStats)),
+		PIDs:        int64(stats.PidsStats.Current),
+	}, nil
+}
+
+// memoryInUse leaves out page cache that the kernel may drop, as `docker stats` does for cgroup
+// version 1 (total_inactive_file) and 2 (inactive_file).
+func memoryInUse(m container.MemoryStats) uint64 {
+	for _, name := range []string{"total_inactive_file", "inactive_file"} {
+		if cache, ok := m.Stats[name]; ok && cache < m.Usage {
+			return m.Usage - cache
+		}
+	}
+	return m.Usage
+}
+
+func (e *Executor) wrongState(h sandbox.Handle, s sandbox.State) error {
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).WithReason(sandbox.ReasonInvalidState)
+}
+
+// watched are the events of a container whose state or limits change.
+var watched = []events.Action{
+	events.ActionCreate, events.ActionStart, events.ActionDie, events.ActionOOM, events.ActionPause,
+	events.ActionUnPause, events.ActionUpdate, events.ActionDestroy, events.ActionRename,
+}
+
+// Watch implements sandbox.Observer.
+func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
+	info, err := e.engine(ctx)
+	if err != nil {
+		return err
+	}
+	f := sandboxesOf(ledgerID)
+	f.Add("type", string(events.ContainerEventType))
+	for _, a := range watched {
+		f.Add("event", string(a))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Some engines answer before they subscribe. Beginning at the engine's own time of a moment ago closes that gap.
+	messages, failed := e.api.Events(ctx, events.ListOptions{Filters: f, Since: info.SystemTime})
+	select {
+	case err := <-failed:
+		return read("watch", "the engine").classify(err)
+	default:
+		ready()
+	}
+	for {
+		select {
+		case m := <-messages:
+			changed(m.Actor.Attributes[labelSandbox])
+		case err := <-failed:
+			return read("watch", "the engine").classify(err)
+		}
+	}
+}

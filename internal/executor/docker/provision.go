@@ -1,0 +1,161 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Provision implements sandbox.Provisioner: it checks what can be known before the first sandbox,
+// and makes the environment's seed image and guest volume.
+func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	if err := checkNetwork(spec.Network); err != nil {
+		return err
+	}
+	info, err := e.engineOf(ctx, ref.Instance)
+	if err != nil {
+		return err
+	}
+	if cpus := int64(info.NCPU) * 1000; spec.Resources.CPUMillis > cpus {
+		return sandbox.InvalidFields("environment "+ref.EnvironmentID, []sandbox.Field{{
+			Name: "resources.cpu_millis", Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU),
+		}})
+	}
+	img, err := e.findImage(ctx, spec.Image, ref.Instance)
+	if err != nil {
+		return err
+	}
+	s, err := newSeed(ref, img, info.Architecture)
+	if err != nil {
+		return err
+	}
+	if err := e.ensureSeed(ctx, s); err != nil {
+		return err
+	}
+	return e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest))
+}
+
+func checkNetwork(mode sandbox.NetworkMode) error {
+	if mode == sandbox.NetworkNone {
+		return nil
+	}
+	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
+		Name: "network", Problem: fmt.Sprintf("must be \"none\": the %s mode is not built yet, and a sandbox is never given more network than was asked for", mode),
+	}})
+}
+
+// findImage looks an image up on the engine. Errors: NotFound with ReasonImageNotFound.
+func (e *Executor) findImage(ctx context.Context, ref, instance string) (image.InspectResponse, error) {
+	img, err := fetch(ctx, e, read("look for image", ref), func(ctx context.Context) (image.InspectResponse, error) {
+		return e.api.ImageInspect(ctx, ref)
+	})
+	if !isCode(err, sandbox.NotFound) {
+		return img, err
+	}
+	if err := e.confirm(ctx, instance); err != nil {
+		return img, err
+	}
+	return img, sandbox.Errorf(sandbox.NotFound, "docker: engine %s has no image %s: build it with sandbox_container_image, or pull or import it on that engine",
+		instance, ref).WithReason(sandbox.ReasonImageNotFound)
+}
+
+// ensureVolume makes a volume, or finds it made by us: the engine answers alike to both.
+func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[string]string) error {
+	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (volume.Volume, error) {
+		return e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+	})
+	if err != nil {
+		return err
+	}
+	if !carries(v.Labels, labels) {
+		return notOurs("volume", name)
+	}
+	return nil
+}
+
+// Deprovision implements sandbox.Provisioner.
+func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	if err := e.confirm(ctx, ref.Instance); err != nil {
+		return err
+	}
+	if err := e.removeCarriers(ctx, ref); err != nil {
+		return err
+	}
+	if err := e.removeGuestVolumes(ctx, ref); err != nil {
+		return err
+	}
+	return e.removeSeeds(ctx, ref)
+}
+
+// removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
+func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	f := filters.NewArgs(filters.Arg("label", labelLedger+"="+ref.LedgerID), filters.Arg("label", labelEnvironment+"="+ref.EnvironmentID))
+	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID), func(ctx context.Context) ([]container.Summary, error) {
+		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	})
+	if err != nil {
+		return err
+	}
+	var inUse []string
+	for _, c := range found {
+		if c.Labels[labelRole] == string(roleCarrier) {
+			if err := e.removeContainer(ctx, c.ID); err != nil {
+				return err
+			}
+			continue
+		}
+		inUse = append(inUse, c.Labels[labelSandbox])
+	}
+	if len(inUse) > 0 {
+		return sandbox.Errorf(sandbox.Conflict, "docker: environment %s still has sandboxes: %s", ref.EnvironmentID, strings.Join(inUse, ", ")).
+			WithReason(sandbox.ReasonActiveLeases)
+	}
+	return nil
+}
+
+func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (volume.ListResponse, error) {
+		return e.api.VolumeList(ctx, volume.ListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
+	})
+	if err != nil {
+		return err
+	}
+	for _, v := range found.Volumes {
+		if err := e.removeVolume(ctx, v.Name, environmentLabels(ref, roleGuest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Executor) removeSeeds(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]image.Summary, error) {
+		return e.api.ImageList(ctx, image.ListOptions{Filters: labelFilter(environmentLabels(ref, roleSeed))})
+	})
+	if err != nil {
+		return err
+	}
+	for _, img := range found {
+		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+			_, err := e.api.ImageRemove(ctx, img.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+			return err
+		})
+		if err != nil && !isCode(err, sandbox.NotFound) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/pkg/jsonmessage"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The sandbox's user. The ids exist on no usual host, and need not exist in the image.
+const (
+	userID  = 1000
+	groupID = 1000
+)
+
+// seed is what an environment's volumes begin with: the guest, and for /workspace and /data what
+// the image has there, owned by the sandbox's user.
+type seed struct {
+	ref       sandbox.EnvironmentRef
+	image     image.InspectResponse // the image that sandboxes run
+	guest     []byte
+	guestHash string
+	hash      string
+}
+
+// newSeed describes the seed for an image on an engine of this architecture.
+func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, engineArch string) (seed, error) {
+	arch := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[engineArch]
+	if arch == "" {
+		arch = engineArch
+	}
+	binary, err := guest.Binary(arch)
+	if err != nil {
+		return seed{}, sandbox.Errorf(sandbox.Failed, "docker: %w", err)
+	}
+	s := seed{ref: ref, image: img, guest: binary, guestHash: shortHash(string(binary))}
+	s.hash = shortHash(s.guestHash, img.ID)
+	return s, nil
+}
+
+func shortHash(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = io.WriteString(h, p) // a hash does not fail
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}
+
+func (s seed) reference() string {
+	repository, tag := seedImage(s.ref, s.hash)
+	return repository + ":" + tag
+}
+
+func (s seed) volume() string { return guestVolume(s.ref, s.guestHash) }
+
+// ensureSeed makes the seed image unless the engine has it.
+func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
+	have, err := fetch(ctx, e, read("look for image", s.reference()), func(ctx context.Context) (image.InspectResponse, error) {
+		return e.api.ImageInspect(ctx, s.reference())
+	})
+	if err == nil {
+		if have.Config == nil || !carries(have.Config.Labels, environmentLabels(s.ref, roleSeed)) {
+			return notOurs("image", s.reference())
+		}
+		return nil
+	}
+	if !isCode(err, sandbox.NotFound) {
+		return err
+	}
+	spool, err := os.CreateTemp("", "sandbox-seed-*.tar")
+	if err != nil {
+		return sandbox.Errorf(sandbox.Failed, "docker: spool the seed of environment %s: %w", s.ref.EnvironmentID, err)
+	}
+	defer func() { _, _ = spool.Close(), os.Remove(spool.Name()) }()
+	if err := e.writeSeed(ctx, s, spool); err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return sandbox.Errorf(sandbox.Failed, "docker: spool the seed of environment %s: %w", s.ref.EnvironmentID, err)
+	}
+	return e.importSeed(ctx, s, spool)
+}
+
+func (e *Executor) importSeed(ctx context.Context, s seed, content io.Reader) error {
+	opts := image.ImportOptions{Message: "seed of environment " + s.ref.EnvironmentID}
+	for k, v := range environmentLabels(s.ref, roleSeed) {
+		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
+	}
+	r := change("import image", s.reference(), sandbox.ReasonCreationFailed)
+	r.limit = importLimit
+	return e.do(ctx, r, func(ctx context.Context) error {
+		answer, err := e.api.ImageImport(ctx, image.ImportSource{Source: content, SourceName: "-"}, s.reference(), opts)
+		if err != nil {
+			return err
+		}
+		defer answer.Close()
+		// An import that fails says so in its answer, after the status.
+		if err := jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil); err != nil {
+			return fmt.Errorf("%w: %w", cerrdefs.ErrInternal, err)
+		}
+		return nil
+	})
+}
+
+// writeSeed writes the content of the seed image as a tar stream.
+func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
+	tw := tar.NewWriter(out)
+	headers := []tar.Header{
+		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: 0o755, Size: int64(len(s.guest))},
+	}
+	for _, root := range sandbox.Roots {
+		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: userID, Gid: groupID})
+	}
+	for _, h := range headers {
+		if err := tw.WriteHeader(&h); err != nil {
+			return spoolError(s, err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := tw.Write(s.guest); err != nil {
+				return spoolError(s, err)
+			}
+		}
+	}
+	if err := e.copyRoots(ctx, s, tw); err != nil {
+		return err
+	}
+	if err := tw.Close(); err != nil {
+		return spoolError(s, err)
+	}
+	return nil
+}
+
+func spoolError(s seed, err error) error {
+	return sandbox.Errorf(sandbox.Failed, "docker: write the seed of environment %s: %w", s.ref.EnvironmentID, err)
+}
+
+// copyRoots copies what the image itself has in /workspace and /data. It reads them from a container
+// that is never started, so nothing can change under the engine's hands.
+func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error {
+	object := "a container of " + s.image.ID
+	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed), func(ctx context.Context) (container.CreateResponse, error) {
+		return e.api.ContainerCreate(ctx, &container.Config{
+			Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: environmentLabels(s.ref, roleCarrier),
+		}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+	})
+	if err != nil {
+		return err
+	}
+	remove := func() error {
+		ctx := context.WithoutCancel(ctx)
+		return e.do(ctx, change("remove", object, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+			return e.api.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		})
+	}
+	for _, root := range sandbox.Roots {
+		r := read("copy "+root+" of", object)
+		r.limit = importLimit
+		err := e.do(ctx, r, func(ctx context.Context) error {
+			content, _, err := e.api.CopyFromContainer(ctx, made.ID, root+"/.")
+			if err != nil {
+				return err
+			}
+			defer content.Close()
+			return reown(content, tw, root[1:])
+		})
+		if err != nil && !isCode(err, sandbox.NotFound) {
+			return errors.Join(err, remove())
+		}
+	}
+	return remove()
+}
+
+// reown copies a tar stream under dir and gives its entries to the sandbox's user.
+func reown(in io.Reader, tw *tar.Writer, dir string) error {
+	entries := tar.NewReader(in)
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Join(dir, h.Name)
+		if name == dir || name == "workspace/config.json" {
+			continue // the directory itself is ours, and so is config.json
+		}
+		if h.Typeflag == tar.TypeDir {
+			name += "/"
+		}
+		if h.Typeflag == tar.TypeLink {
+			h.Linkname = path.Join(dir, h.Linkname)
+		}
+		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, userID, groupID, "", ""
+		if err := tw.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(tw, entries); err != nil {
+			return err
+		}
+	}
+}

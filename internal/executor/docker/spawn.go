@@ -1,0 +1,214 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
+const maxConfig = 96 << 10
+
+// Spawn implements sandbox.Lifecycle. The container's name is the lock: whoever creates it wins,
+// and it is only created once its volumes are filled.
+func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+	if err := checkSpec(spec); err != nil {
+		return err
+	}
+	info, err := e.engineOf(ctx, spec.Instance)
+	if err != nil {
+		return err
+	}
+	c, err := e.inspect(ctx, spec.Handle)
+	switch {
+	case err == nil:
+		return e.bringUp(ctx, spec.Handle, c)
+	case !isCode(err, sandbox.NotFound):
+		return err
+	}
+	img, err := e.findImage(ctx, spec.Image, spec.Instance)
+	if err != nil {
+		return err
+	}
+	s, err := newSeed(environmentOf(spec.Handle), img, info.Architecture)
+	if err != nil {
+		return err
+	}
+	if err := e.fillVolumes(ctx, spec.Handle, s); err != nil {
+		return err
+	}
+	name := sandboxName(spec.Handle)
+	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.api.ContainerCreate(ctx, containerConfig(spec, img.ID), hostConfig(spec, s), nil, nil, name)
+		return err
+	})
+	switch {
+	case isCode(err, sandbox.Conflict): // another caller made it meanwhile
+		if c, err = e.inspect(ctx, spec.Handle); err != nil {
+			return err
+		}
+		return e.bringUp(ctx, spec.Handle, c)
+	case err != nil:
+		return err
+	}
+	return e.start(ctx, spec.Handle)
+}
+
+func checkSpec(spec sandbox.SandboxSpec) error {
+	if err := checkHandle(spec.Handle); err != nil {
+		return err
+	}
+	if err := checkNetwork(spec.Network); err != nil {
+		return err
+	}
+	var f []sandbox.Field
+	if spec.Deadline.IsZero() {
+		f = append(f, sandbox.Field{Name: "deadline", Problem: "must be set: no sandbox runs for ever"})
+	}
+	if len(spec.Config) > maxConfig {
+		f = append(f, sandbox.Field{Name: "config", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxConfig, len(spec.Config))})
+	}
+	return sandbox.InvalidFields("docker: sandbox "+spec.SandboxID, f)
+}
+
+// bringUp makes a sandbox that was found take commands, whatever an earlier call left.
+func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c container.InspectResponse) error {
+	switch stateOf(c.State) {
+	case sandbox.StateRunning:
+		return nil
+	case sandbox.StateStopped:
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: it was made before and has stopped with exit code %d", h.SandboxID, c.State.ExitCode).
+			WithReason(sandbox.ReasonStartFailed)
+	default:
+		return e.Wake(ctx, h)
+	}
+}
+
+func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
+	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
+		return e.api.ContainerStart(ctx, sandboxName(h), container.StartOptions{})
+	})
+	if isCode(err, sandbox.NotFound) {
+		return e.absent(ctx, h)
+	}
+	return err
+}
+
+// fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
+// carrier. The engine fills only what is empty, so doing it twice is harmless.
+func (e *Executor) fillVolumes(ctx context.Context, h sandbox.Handle, s seed) error {
+	volumes := []mount.Mount{
+		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
+		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
+		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
+	}
+	for _, v := range volumes {
+		if err := e.ensureVolume(ctx, v.Source, v.VolumeOptions.Labels); err != nil {
+			return err
+		}
+	}
+	create := func(ctx context.Context) error {
+		_, err := e.api.ContainerCreate(ctx,
+			&container.Config{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
+			&container.HostConfig{Mounts: volumes, NetworkMode: "none"}, nil, nil, carrierName(h))
+		return err
+	}
+	r := change("create carrier", carrierName(h), sandbox.ReasonCreationFailed)
+	err := e.do(ctx, r, create)
+	if isCode(err, sandbox.NotFound) { // the seed is gone, or the image changed after Provision
+		if err = e.ensureSeed(ctx, s); err == nil {
+			err = e.do(ctx, r, create)
+		}
+	}
+	if isCode(err, sandbox.Conflict) {
+		return e.awaitCarrier(ctx, h)
+	}
+	if err != nil {
+		return err
+	}
+	return e.removeContainer(ctx, carrierName(h))
+}
+
+// awaitCarrier waits for another caller's carrier, which has filled the volumes once it exists.
+// One that stays was left by a crash.
+func (e *Executor) awaitCarrier(ctx context.Context, h sandbox.Handle) error {
+	return await(ctx, changeLimit, func(ctx context.Context) (bool, error) {
+		err := e.removeContainer(ctx, carrierName(h))
+		return err == nil, err
+	})
+}
+
+func volumeMount(name, target string, labels map[string]string) mount.Mount {
+	return mount.Mount{Type: mount.TypeVolume, Source: name, Target: target, VolumeOptions: &mount.VolumeOptions{Labels: labels}}
+}
+
+func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config {
+	env := map[string]string{"HOME": "/workspace"} // the image's home is read-only
+	maps.Copy(env, spec.Env)
+	maps.Copy(env, map[string]string{
+		"IS_SANDBOXED":           "true",
+		"AGENT_DID":              spec.AgentDID,
+		"ENVIRONMENT_ID":         spec.EnvironmentID,
+		"ENVIRONMENT_TYPE":       string(spec.EnvironmentType),
+		"ALLOWED_ROOT_DIRECTORY": "/workspace",
+	})
+	return &container.Config{
+		Image:      imageID,
+		Labels:     sandboxLabels(spec, imageID),
+		Hostname:   spec.EnvironmentID,
+		User:       fmt.Sprintf("%d:%d", userID, groupID),
+		Env:        assignments(env),
+		WorkingDir: "/",
+		Entrypoint: []string{guest.Path, "init",
+			"-deadline", strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-config", string(spec.Config)},
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		StopSignal:  "SIGTERM",
+	}
+}
+
+func assignments(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
+	noInit, h := false, spec.Handle
+	mounts := []mount.Mount{
+		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
+		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
+		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
+	}
+	mounts[0].ReadOnly = true
+	for _, m := range mounts {
+		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
+	}
+	return &container.HostConfig{
+		Mounts:         mounts,
+		Tmpfs:          map[string]string{"/tmp": "rw,noexec,nosuid,nodev,size=512m,mode=1777"},
+		ReadonlyRootfs: true,
+		CapDrop:        []string{"ALL"},
+		SecurityOpt:    []string{"no-new-privileges"},
+		NetworkMode:    "none",
+		IpcMode:        "private",
+		Init:           &noInit, // the guest is process 1
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:      container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
+		Resources: container.Resources{
+			Memory:     spec.Resources.MemoryMB << 20,
+			MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
+			NanoCPUs:   spec.Resources.CPUMillis * 1e6,
+			PidsLimit:  &spec.Resources.PIDs,
+		},
+	}
+}

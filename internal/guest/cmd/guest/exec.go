@@ -1,0 +1,210 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// Exit codes as shells and timeout(1) have them.
+const (
+	exitTimeout     = 124
+	exitCannotStart = 126
+	exitNotFound    = 127
+)
+
+const (
+	// drainTime is how long output of processes that the command left behind is still taken.
+	drainTime = 200 * time.Millisecond
+	// killTime bounds the killing of a command's tree.
+	killTime = 5 * time.Second
+)
+
+type command struct {
+	id      string
+	args    []string
+	cwd     string
+	timeout time.Duration
+}
+
+// runExec runs a command in its own session and reports how it ended. All that descends from the
+// command stays below this process, a subreaper, until the command ends; what then still runs is
+// left to process 1.
+func runExec(c command, out *wire.Writer) wire.Result {
+	if !awaitReady() {
+		return wire.Result{Problem: wire.ProblemFailed, Message: "process 1 of the sandbox is not ready"}
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return wire.Result{Problem: wire.ProblemFailed, Message: "become subreaper: " + err.Error()}
+	}
+	// When the sandbox stops, process 1 signals the command itself; this process stays to report its end.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	spareThreads(4)
+
+	began, oomKills := time.Now(), countOOMKills()
+	pumps, pid, err := start(c, out)
+	if err != nil {
+		code := exitCannotStart
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			code = exitNotFound
+		}
+		_, _ = fmt.Fprintf(out.Stderr(), "guest: %v\n", err) // a broken stream shows in the result, written next
+		return wire.Result{ExitCode: code, Duration: time.Since(began)}
+	}
+	var timedOut atomic.Bool
+	killed := make(chan struct{})
+	timer := time.AfterFunc(c.timeout, func() {
+		defer close(killed)
+		timedOut.Store(true)
+		killTree(os.Getpid(), time.Now().Add(killTime))
+	})
+	status := reapUntil(pid)
+	if !timer.Stop() {
+		<-killed
+	}
+	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut.Load(), Duration: time.Since(began)}
+	if r.TimedOut {
+		r.ExitCode = exitTimeout
+	}
+	pumps.drain()
+	r.OOMKilled = countOOMKills() > oomKills
+	return r
+}
+
+// start runs the command and returns the pumps of its output.
+func start(c command, out *wire.Writer) (*pumps, int, error) {
+	if len(c.args) == 0 {
+		return nil, 0, errors.New("no command was given")
+	}
+	cwd, err := workingDirectory(c.cwd)
+	if err != nil {
+		return nil, 0, err
+	}
+	program := c.args[0]
+	if !strings.Contains(program, "/") {
+		if program, err = exec.LookPath(program); err != nil {
+			return nil, 0, err
+		}
+	}
+	p := &pumps{}
+	stdout, err := p.add(out.Stdout())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer stdout.Close()
+	stderr, err := p.add(out.Stderr())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer stderr.Close()
+	pid, err := syscall.ForkExec(program, c.args, &syscall.ProcAttr{
+		Dir:   cwd,
+		Env:   os.Environ(),
+		Files: []uintptr{0, stdout.Fd(), stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot start %s: %w", program, err)
+	}
+	return p, pid, nil
+}
+
+// workingDirectory resolves symbolic links and refuses what lies outside of the roots.
+func workingDirectory(cwd string) (string, error) {
+	dir, err := filepath.EvalSymlinks(cwd)
+	if err != nil {
+		return "", fmt.Errorf("working directory: %s", err) // not ErrNotExist: the command was not looked for
+	}
+	if _, _, err := splitRoot(dir); err != nil {
+		return "", fmt.Errorf("working directory: %s", err)
+	}
+	return dir, nil
+}
+
+// reapUntil reaps every child until the given one has ended.
+func reapUntil(pid int) unix.WaitStatus {
+	for {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(-1, &status, 0, nil)
+		if got == pid {
+			return status
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			fatal("wait for the command: %v", err)
+		}
+	}
+}
+
+func exitCode(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}
+
+// pumps move a command's output. The command gets pipes of its own, so that processes it leaves
+// behind do not hold the engine's stream open.
+type pumps struct {
+	running sync.WaitGroup
+	readers []*os.File
+}
+
+func (p *pumps) add(to io.Writer) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.readers = append(p.readers, r)
+	p.running.Go(func() {
+		_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, make([]byte, 32<<10))
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			_, _ = io.Copy(io.Discard, r) // nobody listens; the command must not block on that
+		}
+	})
+	return w, nil
+}
+
+// drain takes what the ended command has written.
+func (p *pumps) drain() {
+	for _, r := range p.readers {
+		_ = r.SetReadDeadline(time.Now().Add(drainTime)) // pipes have deadlines
+	}
+	p.running.Wait()
+}
+
+// countOOMKills reads how many processes of the sandbox the kernel has killed for want of memory,
+// from the sandbox's own cgroup (version 2, then 1). Where neither can be read it is always 0.
+func countOOMKills() int {
+	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(b) {
+			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+				n, err := strconv.Atoi(string(bytes.TrimSpace(rest)))
+				if err == nil {
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}

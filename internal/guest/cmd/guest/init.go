@@ -1,0 +1,120 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped of one that was stopped.
+	exitDeadline = 124
+	exitStopped  = 143
+	// stopGrace is what programs get of the ten seconds that the engine grants to stop.
+	stopGrace = 8 * time.Second
+
+	configFile = "/workspace/config.json"
+	// readyName is the name that process 1 takes once commands may run; it fits the 15 bytes of comm.
+	readyName = "sandbox-ready"
+)
+
+// runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
+// from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
+// never late.
+func runInit(deadline time.Time, config string) {
+	runtime.LockOSThread() // the main thread's name is the process's
+	harden()
+	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
+	armDeadline(deadline)
+	if err := writeConfig(config); err != nil {
+		fatal("write %s: %v", configFile, err)
+	}
+	spareThreads(4)
+	if err := setName(readyName); err != nil {
+		fatal("become ready: %v", err)
+	}
+	<-stop
+	stopAll()
+	os.Exit(exitStopped)
+}
+
+// armDeadline ends process 1, and with it the sandbox, at the deadline. CLOCK_BOOTTIME counts on
+// while the host sleeps and the sandbox is paused, and nobody can set it.
+func armDeadline(deadline time.Time) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
+	if err != nil {
+		fatal("make the deadline's timer: %v", err)
+	}
+	left := max(time.Until(deadline), time.Nanosecond)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(left.Nanoseconds())}
+	if err := unix.TimerfdSettime(fd, 0, &spec, nil); err != nil {
+		fatal("set the deadline's timer: %v", err)
+	}
+	waiting := make(chan struct{})
+	go func() { // ends with the process
+		runtime.LockOSThread()
+		close(waiting)
+		var ticks [8]byte
+		for {
+			if _, err := unix.Read(fd, ticks[:]); !errors.Is(err, unix.EINTR) {
+				os.Exit(exitDeadline) // a timer that fails ends the sandbox too
+			}
+		}
+	}()
+	<-waiting
+}
+
+// writeConfig writes config.json at the first start; a later start finds it.
+func writeConfig(config string) error {
+	if config == "" {
+		return nil
+	}
+	f, err := os.OpenFile(configFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(config); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(configFile))
+	}
+	return f.Close()
+}
+
+func setName(name string) error {
+	b := append([]byte(name), 0)
+	return unix.Prctl(unix.PR_SET_NAME, bytePointer(b), 0, 0, 0)
+}
+
+// awaitReady returns once process 1 is ready: its deadline is armed and config.json is written.
+func awaitReady() bool {
+	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
+		if b, err := os.ReadFile("/proc/1/comm"); err == nil && string(b) == readyName+"\n" {
+			return true
+		}
+	}
+	return false
+}
+
+// stopAll asks every process to end and waits until all have, or the grace is over.
+func stopAll() {
+	if err := unix.Kill(-1, syscall.SIGTERM); err != nil {
+		return // nobody is left
+	}
+	for limit := time.Now().Add(stopGrace); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+		if len(processes().except(1)) == 0 {
+			return
+		}
+	}
+}

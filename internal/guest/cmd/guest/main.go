@@ -1,0 +1,102 @@
+//go:build linux
+
+// Command guest is process 1 of every Docker sandbox, and its helper:
+//
+//	guest init    -deadline <unix µs> [-config <json>]     process 1
+//	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
+//	guest kill    -id <id>                                 ends what exec with that id runs
+//	guest tar-in  -dir <dir>                               unpacks stdin
+//	guest tar-out -path <path>                             packs a path
+//
+// All but init answer in the protocol of package wire on their standard output.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+func main() {
+	// One processor and a small heap: the guest counts against the sandbox's own limits.
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(20)
+	if len(os.Args) < 2 {
+		fatal("usage: guest init | exec | kill | tar-in | tar-out")
+	}
+	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
+	var (
+		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time")
+		config   = flags.String("config", "", "content of /workspace/config.json")
+		id       = flags.String("id", "", "id of the command")
+		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
+		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
+		dir      = flags.String("dir", "/workspace", "directory to unpack in")
+		path     = flags.String("path", "/workspace", "file or directory to pack")
+	)
+	if err := flags.Parse(os.Args[2:]); err != nil {
+		fatal("%v", err)
+	}
+	if name == "init" {
+		runInit(time.UnixMicro(*deadline), *config)
+		return
+	}
+	harden()
+	out := wire.NewWriter(os.Stdout)
+	var r wire.Result
+	switch name {
+	case "exec":
+		r = runExec(command{id: *id, args: flags.Args(), cwd: *cwd, timeout: *timeout}, out)
+	case "kill":
+		r = runKill(*id)
+	case "tar-in":
+		r = problem(unpack(*dir, os.Stdin))
+	case "tar-out":
+		r = problem(pack(*path, out.Stdout()))
+	default:
+		fatal("no command %q", name)
+	}
+	if err := out.Result(r); err != nil {
+		fatal("report the result: %v", err)
+	}
+}
+
+// harden forbids code of the same user to trace this process or to read its descriptors, so
+// nothing in the sandbox can forge its reports or stop its clock.
+func harden() {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		fatal("become non-dumpable: %v", err)
+	}
+}
+
+func fatal(format string, args ...any) {
+	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // nobody is left to tell
+	os.Exit(1)
+}
+
+// spareThreads makes the runtime keep n idle threads, so that a sandbox whose processes have used
+// up the PID limit cannot make the guest fail for want of one.
+func spareThreads(n int) {
+	ready, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			ready <- struct{}{}
+			<-release
+			runtime.UnlockOSThread()
+			done <- struct{}{}
+		}()
+		<-ready
+	}
+	close(release)
+	for range n {
+		<-done
+	}
+}

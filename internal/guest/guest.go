@@ -1,0 +1,41 @@
+// Package guest holds the helper that every Docker sandbox runs: as process 1, and once more for
+// each command and file transfer. It is a static program (cmd/guest), so it works in an image
+// built FROM scratch.
+package guest
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// build.sh is the one place that knows how the helper is built:
+//
+//	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -buildid=" -o embedded/guest-linux-$arch ./cmd/guest
+//
+//go:generate ./build.sh
+
+// embedded holds guest-linux-amd64 and guest-linux-arm64 once they are built; a clean clone has
+// only its README there, so that it compiles.
+//
+//go:embed embedded
+var embedded embed.FS
+
+// Where the helper is inside of a sandbox, on a read-only mount.
+const (
+	Dir  = "/.sandbox"
+	Path = Dir + "/guest"
+)
+
+// Binary returns the helper for a Go architecture name, amd64 or arm64.
+func Binary(arch string) ([]byte, error) {
+	b, err := embedded.ReadFile("embedded/guest-linux-" + arch)
+	if errors.Is(err, fs.ErrNotExist) {
+		if arch != "amd64" && arch != "arm64" {
+			return nil, fmt.Errorf("there is no guest for architecture %q: engines on amd64 and arm64 are supported", arch)
+		}
+		return nil, fmt.Errorf("guest for linux/%s: built without the guest: run make build", arch)
+	}
+	return b, err
+}

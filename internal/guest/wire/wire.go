@@ -1,0 +1,175 @@
+// Package wire is what the guest's helper commands say to the executor: the streams of a command
+// and, as the last frame, how it ended. The engine's own exit code cannot say whether a command ran
+// out of time or memory, and the engine's streams cannot say that they are complete.
+//
+// A frame is one byte of kind, four bytes of length (big endian) and the payload. Sandboxes outlive
+// releases of this program: kinds and fields are added, never changed.
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+type kind byte
+
+const (
+	stdout kind = 1
+	stderr kind = 2
+	result kind = 3
+)
+
+const headerSize = 5
+
+// maxResult bounds the result frame, in bytes; a longer one is not ours.
+const maxResult = 64 << 10
+
+// Problem classes of a helper that could not do its work.
+const (
+	ProblemInvalid  = "invalid"
+	ProblemNotFound = "not_found"
+	ProblemFailed   = "failed"
+)
+
+// Result is how a helper ended.
+type Result struct {
+	ExitCode  int           `json:"exit_code"`
+	Duration  time.Duration `json:"duration"`
+	TimedOut  bool          `json:"timed_out,omitempty"`
+	OOMKilled bool          `json:"oom_killed,omitempty"`
+	// Problem is set when the helper itself failed, not the command that it ran.
+	Problem string `json:"problem,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Writer writes frames. It is safe for concurrent use.
+type Writer struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// NewWriter returns a Writer onto w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Stdout and Stderr return the streams of the command.
+func (w *Writer) Stdout() io.Writer { return stream{w, stdout} }
+
+// Stderr is documented with Stdout.
+func (w *Writer) Stderr() io.Writer { return stream{w, stderr} }
+
+// Result writes the last frame.
+func (w *Writer) Result(r Result) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return w.frame(result, b)
+}
+
+func (w *Writer) frame(k kind, p []byte) error {
+	b := make([]byte, headerSize, headerSize+len(p))
+	b[0] = byte(k)
+	binary.BigEndian.PutUint32(b[1:], uint32(len(p)))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.w.Write(append(b, p...))
+	return err
+}
+
+type stream struct {
+	w *Writer
+	k kind
+}
+
+func (s stream) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := s.w.frame(s.k, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Demux takes apart what a Writer wrote: it is itself written to, in pieces of any size.
+type Demux struct {
+	Stdout, Stderr io.Writer
+
+	header  []byte
+	kind    kind
+	left    uint32
+	partial []byte
+	result  *Result
+}
+
+// Write implements io.Writer. It fails when a stream's writer fails or the input is not of this protocol.
+func (d *Demux) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		if d.left == 0 {
+			n := min(headerSize-len(d.header), len(p))
+			d.header, p = append(d.header, p[:n]...), p[n:]
+			if len(d.header) < headerSize {
+				break
+			}
+			if err := d.begin(); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		n := min(int(d.left), len(p))
+		if err := d.payload(p[:n]); err != nil {
+			return 0, err
+		}
+		p = p[n:]
+	}
+	return total, nil
+}
+
+func (d *Demux) begin() error {
+	d.kind, d.left = kind(d.header[0]), binary.BigEndian.Uint32(d.header[1:])
+	d.header = d.header[:0]
+	if d.result != nil || (d.kind == result && d.left > maxResult) {
+		return fmt.Errorf("the guest sent a frame of kind %d and %d bytes where none is allowed", d.kind, d.left)
+	}
+	return nil
+}
+
+func (d *Demux) payload(p []byte) error {
+	d.left -= uint32(len(p))
+	switch d.kind {
+	case stdout:
+		return writeAll(d.Stdout, p)
+	case stderr:
+		return writeAll(d.Stderr, p)
+	case result:
+		d.partial = append(d.partial, p...)
+		if d.left > 0 {
+			return nil
+		}
+		d.result = new(Result)
+		return json.Unmarshal(d.partial, d.result)
+	default:
+		return nil // a kind of a later release
+	}
+}
+
+func writeAll(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}
+
+// Result returns the last frame, or false when the stream ended without one.
+func (d *Demux) Result() (Result, bool) {
+	if d.result == nil {
+		return Result{}, false
+	}
+	return *d.result, true
+}
