@@ -123,9 +123,36 @@ func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 	return b.remove(ctx, ref)
 }
 
-// Remove removes an image that has at most one name. Absent is success. Errors: Conflict, when a
-// container or another name still uses it; Unavailable.
-func (b *Builder) Remove(ctx context.Context, id string) error { return b.remove(ctx, id) }
+// Delete removes every name of an image and with them the image. Absent is success. Errors:
+// Conflict, when a container was made from it; Unavailable.
+func (b *Builder) Delete(ctx context.Context, id string) error {
+	found, err := b.Inspect(ctx, id)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, ref := range found.References {
+		if err := b.remove(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return b.remove(ctx, id)
+}
+
+// DeleteUnnamed removes an image that no name points to any more, and leaves one that has a name.
+// Errors: as Delete.
+func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
+	found, err := b.Inspect(ctx, id)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound, err == nil && len(found.References) > 0:
+		return nil
+	case err != nil:
+		return err
+	}
+	return b.remove(ctx, id)
+}
 
 func (b *Builder) remove(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

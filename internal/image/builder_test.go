@@ -56,7 +56,7 @@ func build(t *testing.T, b *image.Builder, spec image.Spec) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+		if err := b.Delete(context.WithoutCancel(t.Context()), id); err != nil {
 			t.Errorf("the image is left behind: %v", err)
 		}
 	})
@@ -94,6 +94,30 @@ func TestBuildTagUntag(t *testing.T) {
 	}
 }
 
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	spec, name := unique(t)
+	id := build(t, b, spec)
+	must(t, b.Tag(t.Context(), id, name, "latest"))
+	must(t, b.Tag(t.Context(), id, name+"-other", "latest"))
+	must(t, b.DeleteUnnamed(t.Context(), id))
+	if _, err := b.Inspect(t.Context(), id); err != nil {
+		t.Fatalf("an image that has a name was taken for unnamed: %v", err)
+	}
+	must(t, b.Delete(t.Context(), id))
+	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the image is still there: %v", err)
+	}
+	must(t, b.Delete(t.Context(), id))
+
+	id = build(t, b, spec)
+	must(t, b.DeleteUnnamed(t.Context(), id))
+	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the unnamed image is still there: %v", err)
+	}
+}
+
 func TestImageInUseIsAConflict(t *testing.T) {
 	t.Parallel()
 	cli := engine(t)
@@ -109,8 +133,8 @@ func TestImageInUseIsAConflict(t *testing.T) {
 	if err := b.Untag(t.Context(), id, name, "latest"); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("untag: %v", err)
 	}
-	if err := b.Remove(t.Context(), id); sandbox.CodeOf(err) != sandbox.Conflict {
-		t.Errorf("remove: %v", err)
+	if err := b.Delete(t.Context(), id); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("delete: %v", err)
 	}
 	if _, err := b.Inspect(t.Context(), name+":latest"); err != nil {
 		t.Errorf("the image in use lost its name: %v", err)

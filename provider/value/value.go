@@ -1,0 +1,27 @@
+// Package value turns values of the domain into values of Terraform.
+package value
+
+import (
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+)
+
+// String returns null for an empty string.
+func String[T ~string](s T) types.String {
+	if s == "" {
+		return types.StringNull()
+	}
+	return types.StringValue(string(s))
+}
+
+// Time returns the time in RFC 3339 and UTC, null for the zero time.
+func Time(t time.Time) types.String {
+	if t.IsZero() {
+		return types.StringNull()
+	}
+	return types.StringValue(t.UTC().Format(time.RFC3339Nano))
+}
+
+// Cores returns thousandths of a core as cores.
+func Cores(millis int64) types.Float64 { return types.Float64Value(float64(millis) / 1000) }

@@ -1,0 +1,136 @@
+package containerimage
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setdefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+)
+
+// The values of on_destroy.
+const (
+	onDestroyKeep   = "keep"
+	onDestroyUntag  = "untag"
+	onDestroyDelete = "delete"
+)
+
+// Schema describes the resource.
+func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Builds a container image on the Docker engine from a local directory. A changed file shows in the plan as a changed `context_hash` and is built in place: " +
+			"the new image first, then its tags move; sandboxes that already run keep the old one.\n\n" +
+			"The hash covers the path, mode and content of every file that `.dockerignore` lets through, the Dockerfile, arguments, target, platform and labels, and neither times nor owners. " +
+			"A context that changes between plan and apply is an error, and nothing is built. Base images are not part of the hash: pin them by digest.\n\n" +
+			"The engine's classic builder is used, so `RUN --mount` and other BuildKit syntax are not available.",
+		Attributes: attributes(),
+		Blocks: map[string]schema.Block{
+			"build": buildBlock(),
+			"timeouts": timeouts.Block(ctx, timeouts.Opts{
+				Create: true, CreateDescription: "How long the build may take. Default: `20m`.",
+				Update: true, UpdateDescription: "How long a rebuild may take. Default: `20m`.",
+			}),
+		},
+	}
+}
+
+func attributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"name": schema.StringAttribute{
+			MarkdownDescription: "Name of the image without tag, such as `catan-player` or `registry.example.com/games/catan-player`. **Changing it replaces the image.**",
+			Required:            true,
+			Validators:          []validator.String{check(image.CheckName)},
+			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+		},
+		"tags": schema.SetAttribute{
+			MarkdownDescription: "Tags that point to the image; they are moved and removed in place. Default: `[\"latest\"]`.",
+			Optional:            true,
+			Computed:            true,
+			ElementType:         types.StringType,
+			Default:             setdefault.StaticValue(types.SetValueMust(types.StringType, []attr.Value{types.StringValue("latest")})),
+			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(check(image.CheckTag))},
+		},
+		"on_destroy": schema.StringAttribute{
+			MarkdownDescription: "What becomes of the image when it is destroyed, or superseded by a rebuild. `untag` removes the tags of this resource, and the engine removes the image with its last name. " +
+				"`delete` removes it under every name. `keep` leaves all as it is. An image that a container uses stays, with a warning when it was to be destroyed. Default: `untag`.",
+			Optional:   true,
+			Computed:   true,
+			Default:    stringdefault.StaticString(onDestroyUntag),
+			Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyUntag, onDestroyDelete)},
+		},
+		"id":           computed("The same as `name`."),
+		"image_id":     computed("Id of the image on the engine, `sha256:…`."),
+		"reference":    computed("Reference that always means this very image, for `image` of a `sandbox_environment`: its id, as long as it exists on the engine only."),
+		"context_hash": computed("Hash of everything that the image is built from, known at plan."),
+		"instance":     computed("Id of the Docker engine that has the image. When another engine answers, a plan is an error and not a removal."),
+	}
+}
+
+func computed(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
+func buildBlock() schema.Block {
+	return schema.SingleNestedBlock{
+		MarkdownDescription: "How the image is built.",
+		Validators:          []validator.Object{objectvalidator.IsRequired()},
+		Attributes: map[string]schema.Attribute{
+			"context": schema.StringAttribute{
+				MarkdownDescription: "Directory that is sent to the engine, such as `\"${path.module}/player\"`. Its `.dockerignore` is obeyed.",
+				Required:            true,
+				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"dockerfile": schema.StringAttribute{
+				MarkdownDescription: "Path of the Dockerfile in the context. Default: `" + image.DefaultDockerfile + "`.",
+				Optional:            true,
+				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"args": schema.MapAttribute{
+				MarkdownDescription: "Values of the Dockerfile's `ARG`s. Not for secrets: they stay visible in the image's history and in Terraform's state.",
+				Optional:            true,
+				ElementType:         types.StringType,
+			},
+			"target": schema.StringAttribute{
+				MarkdownDescription: "Stage to build. Default: the last one.",
+				Optional:            true,
+			},
+			"platform": schema.StringAttribute{
+				MarkdownDescription: "Platform to build for, such as `linux/amd64`. Default: the engine's.",
+				Optional:            true,
+			},
+			"labels": schema.MapAttribute{
+				MarkdownDescription: "Labels of the image.",
+				Optional:            true,
+				ElementType:         types.StringType,
+			},
+		},
+	}
+}
+
+// check makes a validator out of a function of the image package.
+type check func(string) error
+
+func (check) Description(context.Context) string { return "must be well formed" }
+
+func (check) MarkdownDescription(context.Context) string { return "must be well formed" }
+
+func (c check) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if err := c(req.ConfigValue.ValueString()); err != nil {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Image Name", req.Path.String()+" "+err.Error()+".")
+	}
+}

@@ -1,0 +1,215 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+// Model is the resource in configuration, plan and state.
+type Model struct {
+	Name             types.String   `tfsdk:"name"`
+	Type             types.String   `tfsdk:"type"`
+	Backend          types.String   `tfsdk:"backend"`
+	Image            types.String   `tfsdk:"image"`
+	InstanceType     types.String   `tfsdk:"instance_type"`
+	Resources        *Size          `tfsdk:"resources"`
+	Network          *Network       `tfsdk:"network"`
+	TTL              duration.Value `tfsdk:"ttl"`
+	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
+	SleepAfter       duration.Value `tfsdk:"sleep_after"`
+	SleepMode        types.String   `tfsdk:"sleep_mode"`
+	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	Env              types.Map      `tfsdk:"env"`
+	Labels           types.Map      `tfsdk:"labels"`
+	Epoch            types.Int64    `tfsdk:"epoch"`
+	ForceDestroy     types.Bool     `tfsdk:"force_destroy"`
+	ExpectedUsage    *Usage         `tfsdk:"expected_usage"`
+	MaxMonthlyCost   types.String   `tfsdk:"max_monthly_cost_usd"`
+
+	ID               types.String `tfsdk:"id"`
+	Owner            types.String `tfsdk:"owner"`
+	LedgerID         types.String `tfsdk:"ledger_id"`
+	Instance         types.String `tfsdk:"instance"`
+	Status           types.String `tfsdk:"status"`
+	EndedBy          types.String `tfsdk:"ended_by"`
+	EndedAt          types.String `tfsdk:"ended_at"`
+	MonthlyCost      types.String `tfsdk:"estimated_monthly_cost_usd"`
+	MonthlyLeaseCost types.String `tfsdk:"estimated_monthly_cost_per_lease_usd"`
+}
+
+// Size is the resources block.
+type Size struct {
+	MemoryMB types.Int64   `tfsdk:"memory_mb"`
+	CPUs     types.Float64 `tfsdk:"cpus"`
+	PIDs     types.Int64   `tfsdk:"pids_limit"`
+	DiskMB   types.Int64   `tfsdk:"disk_mb"`
+}
+
+// Network is the network block.
+type Network struct {
+	Mode types.String `tfsdk:"mode"`
+}
+
+// Usage is the expected_usage block.
+type Usage struct {
+	Leases          types.Int64   `tfsdk:"leases"`
+	HoursPerDay     types.Float64 `tfsdk:"hours_per_day"`
+	CPUSharePercent types.Int64   `tfsdk:"cpu_share_percent"`
+}
+
+// expand returns what the model asks for. What is null or unknown stays zero.
+func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnostics) {
+	var diags diag.Diagnostics
+	spec := sandbox.EnvironmentSpec{
+		Type:        sandbox.EnvironmentType(m.Type.ValueString()),
+		Backend:     sandbox.Backend(m.Backend.ValueString()),
+		Image:       m.Image.ValueString(),
+		Resources:   expandResources(m),
+		SleepAfter:  m.SleepAfter.Pointer(),
+		SleepMode:   sandbox.SleepMode(m.SleepMode.ValueString()),
+		TTL:         orZero(m.TTL),
+		MaxLifetime: orZero(m.MaxLifetime),
+	}
+	if m.Network != nil {
+		spec.Network = sandbox.NetworkMode(m.Network.Mode.ValueString())
+	}
+	spec.Env = expandMap(ctx, m.Env, &diags)
+	spec.Labels = expandMap(ctx, m.Labels, &diags)
+	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
+		spec.ExpiryConditions = append(spec.ExpiryConditions, c.ValueString())
+	}
+	slices.Sort(spec.ExpiryConditions)
+	return spec, diags
+}
+
+func expandResources(m Model) sandbox.Resources {
+	if r, ok := sandbox.ResourcesOf(m.InstanceType.ValueString()); ok {
+		return r
+	}
+	if m.Resources == nil {
+		return sandbox.Resources{}
+	}
+	return sandbox.Resources{
+		MemoryMB:  m.Resources.MemoryMB.ValueInt64(),
+		CPUMillis: millis(m.Resources.CPUs.ValueFloat64()),
+		PIDs:      m.Resources.PIDs.ValueInt64(),
+		DiskMB:    m.Resources.DiskMB.ValueInt64(),
+	}
+}
+
+// flatten writes an environment into the model. Of equal ways to say the same it keeps the
+// model's; what only Terraform knows stays as it is.
+func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *Model) diag.Diagnostics {
+	var diags diag.Diagnostics
+	spec := env.WithDefaults()
+	m.Name, m.ID = types.StringValue(env.ID), types.StringValue(env.ID)
+	m.Type = types.StringValue(string(spec.Type))
+	m.Backend = types.StringValue(string(spec.Backend))
+	m.Image = types.StringValue(spec.Image)
+	m.flattenResources(spec.Resources)
+	if m.Network == nil || m.Network.Mode.ValueString() != string(spec.Network) {
+		m.Network = &Network{Mode: types.StringValue(string(spec.Network))}
+	}
+	m.TTL = duration.New(spec.TTL)
+	m.MaxLifetime = duration.New(spec.MaxLifetime)
+	m.SleepAfter = duration.FromPointer(spec.SleepAfter)
+	m.SleepMode = types.StringValue(string(spec.SleepMode))
+	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)
+	m.Labels = flattenMap(ctx, spec.Labels, m.Labels, &diags)
+	conditions, d := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
+	diags.Append(d...)
+	m.ExpiryConditions = conditions
+	m.Epoch = types.Int64Value(env.Epoch)
+
+	m.Owner = types.StringValue(env.Owner)
+	m.LedgerID = types.StringValue(ledgerID)
+	m.Instance = value.String(env.Instance)
+	m.Status = value.String(env.Status)
+	m.EndedBy = value.String(env.EndedBy)
+	m.EndedAt = value.Time(env.EndedAt)
+	return diags
+}
+
+// flattenResources keeps the model's way to give a size (by name, by figures or not at all) when
+// it still gives this size, and otherwise takes the first of these that does.
+func (m *Model) flattenResources(r sandbox.Resources) {
+	current := sandbox.EnvironmentSpec{Resources: expandResources(*m)}.WithDefaults().Resources
+	if current == r {
+		return
+	}
+	m.InstanceType, m.Resources = types.StringNull(), nil
+	for _, t := range sandbox.InstanceTypes {
+		if t.Resources == r {
+			m.InstanceType = types.StringValue(t.Name)
+			return
+		}
+	}
+	if r != sandbox.DefaultResources {
+		m.Resources = &Size{
+			MemoryMB: types.Int64Value(r.MemoryMB),
+			CPUs:     value.Cores(r.CPUMillis),
+			PIDs:     types.Int64Value(r.PIDs),
+			DiskMB:   types.Int64Value(r.DiskMB),
+		}
+	}
+}
+
+func cores(millis int64) float64 { return float64(millis) / 1000 }
+
+func millis(cores float64) int64 { return int64(math.Round(cores * 1000)) }
+
+func orZero(v duration.Value) sandbox.Duration {
+	d, _ := v.Duration()
+	return d
+}
+
+// expandStrings returns a set's elements, of which some may be unknown.
+func expandStrings(ctx context.Context, s types.Set, diags *diag.Diagnostics) []types.String {
+	var list []types.String
+	if !s.IsNull() && !s.IsUnknown() {
+		diags.Append(s.ElementsAs(ctx, &list, false)...)
+	}
+	return list
+}
+
+// expandMap returns a map's elements; unknown ones are empty.
+func expandMap(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string]string {
+	var values map[string]types.String
+	if !m.IsNull() && !m.IsUnknown() {
+		diags.Append(m.ElementsAs(ctx, &values, false)...)
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(values))
+	for k, v := range values {
+		out[k] = v.ValueString()
+	}
+	return out
+}
+
+// flattenMap keeps null and empty apart as the model has them.
+func flattenMap(ctx context.Context, values map[string]string, prior types.Map, diags *diag.Diagnostics) types.Map {
+	if len(values) == 0 && len(prior.Elements()) == 0 && !prior.IsUnknown() && !prior.IsNull() {
+		return prior
+	}
+	if len(values) == 0 {
+		return types.MapNull(types.StringType)
+	}
+	m, d := types.MapValueFrom(ctx, types.StringType, values)
+	diags.Append(d...)
+	return m
+}
+
+func describeInstanceType(t sandbox.InstanceType) string {
+	return fmt.Sprintf("`%s` (%d MiB, %g CPU, %d MB disk)", t.Name, t.MemoryMB, cores(t.CPUMillis), t.DiskMB)
+}

@@ -1,0 +1,206 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+)
+
+// ValidateConfig applies the rules of the domain to what is known of the configuration.
+func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var config Model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(validate(ctx, config)...)
+}
+
+// validate checks the known values; an unknown one is taken to be valid.
+func validate(ctx context.Context, m Model) diag.Diagnostics {
+	spec, diags := expand(ctx, m)
+	if diags.HasError() {
+		return diags
+	}
+	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec.WithDefaults()}
+	if m.Name.IsUnknown() {
+		put.ID = "unknown"
+	}
+	if m.Image.IsUnknown() {
+		put.Image = "unknown"
+	}
+	if m.Network != nil && m.Network.Mode.IsUnknown() {
+		put.Network = sandbox.NetworkNone
+	}
+	for i, c := range put.ExpiryConditions {
+		if c == "" { // an unknown element
+			put.ExpiryConditions[i] = "unknown.condition"
+		}
+	}
+	if err := put.Validate(); err != nil {
+		diags.Append(diagnose.Failed("Invalid Environment", err, paths(m))...)
+	}
+	return diags
+}
+
+// paths says where a field of the domain stands in the configuration, and what it is called there.
+func paths(m Model) diagnose.Paths {
+	return func(field string) (path.Path, string, bool) {
+		head, rest, _ := strings.Cut(field, ".")
+		switch {
+		case field == "id":
+			return path.Root("name"), "name", true
+		case field == "network" && m.Network != nil:
+			return path.Root("network").AtName("mode"), "The network mode", true
+		case field == "network":
+			return path.Root("network"), "The network mode, of which the default is restricted,", true
+		case field == "resources.cpu_millis":
+			return path.Root("resources").AtName("cpus"), "cpus, in thousandths of a core,", true
+		case head == "resources":
+			return path.Root("resources").AtName(rest), rest, true
+		case head == "env":
+			return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true
+		case strings.HasPrefix(field, "expiry_conditions"):
+			return path.Root("expiry_conditions"), "Every expiry condition", true
+		default:
+			return path.Root(field), field, true
+		}
+	}
+}
+
+// ModifyPlan fills in what follows from the configuration: default conditions, the estimated cost
+// and, when a raised epoch reopens the environment, its status.
+func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() { // destroy
+		return
+	}
+	var plan Model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	var state *Model
+	if !req.State.Raw.IsNull() {
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	}
+	var configured types.Set
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("expiry_conditions"), &configured)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if configured.IsNull() {
+		resp.Diagnostics.Append(plan.planConditions(ctx)...)
+	}
+	resp.Diagnostics.Append(plan.planEpoch(state)...)
+	resp.Diagnostics.Append(r.planCost(&plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+}
+
+// planConditions plans the default conditions of the type.
+func (m *Model) planConditions(ctx context.Context) diag.Diagnostics {
+	if m.Type.IsUnknown() {
+		m.ExpiryConditions = types.SetUnknown(types.StringType)
+		return nil
+	}
+	conditions := sandbox.DefaultExpiryConditions(sandbox.EnvironmentType(m.Type.ValueString()))
+	set, diags := types.SetValueFrom(ctx, types.StringType, conditions)
+	m.ExpiryConditions = set
+	return diags
+}
+
+// planEpoch refuses an epoch that goes down, and plans the reopening by one that goes up.
+func (m *Model) planEpoch(state *Model) diag.Diagnostics {
+	if state == nil || m.Epoch.IsUnknown() || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
+		return nil
+	}
+	was, is := state.Epoch.ValueInt64(), m.Epoch.ValueInt64()
+	if is < was {
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("epoch"), "Environment Epoch Goes Down",
+			fmt.Sprintf("The epoch of environment %s is %d and was to become %d. It counts how often the environment was reopened, so it can only go up.", m.Name.ValueString(), was, is))}
+	}
+	if is > was {
+		m.Status = types.StringValue(string(sandbox.EnvironmentOpen))
+		m.EndedBy, m.EndedAt = types.StringNull(), types.StringNull()
+	}
+	return nil
+}
+
+// planCost plans the estimated cost and holds it against the cap.
+func (r *Resource) planCost(m *Model) diag.Diagnostics {
+	if m.ExpectedUsage == nil {
+		m.MonthlyCost, m.MonthlyLeaseCost = types.StringNull(), types.StringNull()
+		return nil
+	}
+	if r.provider == nil || !m.costKnown() {
+		m.MonthlyCost, m.MonthlyLeaseCost = types.StringUnknown(), types.StringUnknown()
+		return nil
+	}
+	book := r.provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
+	size := sandbox.EnvironmentSpec{Resources: expandResources(*m)}.WithDefaults().Resources
+	estimate := pricing.EstimateMonth(book, size, m.ExpectedUsage.expand())
+	m.MonthlyCost = types.StringValue(estimate.Total.Cents())
+	m.MonthlyLeaseCost = types.StringValue(estimate.PerLease.Cents())
+	return m.checkCap(estimate.Total, book)
+}
+
+func (m *Model) checkCap(estimate sandbox.NanoUSD, book sandbox.PriceBook) diag.Diagnostics {
+	var limit sandbox.NanoUSD
+	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() || limit.UnmarshalText([]byte(m.MaxMonthlyCost.ValueString())) != nil {
+		return nil
+	}
+	if estimate <= limit {
+		return nil
+	}
+	u := m.ExpectedUsage
+	return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "Estimated Cost Above The Cap",
+		fmt.Sprintf("Environment %s is expected to cost $%s a month (%d leases, %g hours a day, %d %% CPU; price book %s), but max_monthly_cost_usd is %s. Choose a smaller size, expect less usage, or raise the cap.",
+			m.Name.ValueString(), estimate.Cents(), u.Leases.ValueInt64(), u.HoursPerDay.ValueFloat64(), u.CPUSharePercent.ValueInt64(), book.Name, limit))}
+}
+
+// costKnown reports whether everything that the estimate depends on is known.
+func (m *Model) costKnown() bool {
+	u := m.ExpectedUsage
+	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() || u.CPUSharePercent.IsUnknown() {
+		return false
+	}
+	s := m.Resources
+	return s == nil || !(s.MemoryMB.IsUnknown() || s.CPUs.IsUnknown() || s.DiskMB.IsUnknown())
+}
+
+func (u *Usage) expand() pricing.Usage {
+	return pricing.Usage{
+		Leases:          u.Leases.ValueInt64(),
+		HoursPerDay:     time.Duration(u.HoursPerDay.ValueFloat64() * float64(time.Hour)).Round(time.Second),
+		CPUSharePercent: u.CPUSharePercent.ValueInt64(),
+	}
+}
+
+// dollars accepts an amount of US dollars that is not negative.
+type dollars struct{}
+
+func (dollars) Description(context.Context) string {
+	return "must be an amount of US dollars such as \"15.61\""
+}
+
+func (d dollars) MarkdownDescription(ctx context.Context) string { return d.Description(ctx) }
+
+func (d dollars) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	var n sandbox.NanoUSD
+	if err := n.UnmarshalText([]byte(req.ConfigValue.ValueString())); err != nil || n < 0 {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Amount", fmt.Sprintf("%s %s, not %q.", req.Path, d.Description(ctx), req.ConfigValue.ValueString()))
+	}
+}

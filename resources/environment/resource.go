@@ -1,0 +1,217 @@
+// Package environment is the Terraform resource sandbox_environment.
+package environment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+var (
+	_ resource.ResourceWithConfigure      = (*Resource)(nil)
+	_ resource.ResourceWithImportState    = (*Resource)(nil)
+	_ resource.ResourceWithModifyPlan     = (*Resource)(nil)
+	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
+)
+
+// destroyTimeout bounds a destroy, which waits until the environment's sandboxes are gone.
+const destroyTimeout = 10 * time.Minute
+
+// NewResource returns the resource, not configured.
+func NewResource() resource.Resource { return &Resource{} }
+
+// Resource manages one environment.
+type Resource struct {
+	provider *configured.Provider
+}
+
+// Metadata names the resource.
+func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_environment"
+}
+
+// Configure takes over the configured provider.
+func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	p, diags := configured.From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	r.provider = p
+}
+
+// Create makes the environment; one of that name that exists is a conflict.
+func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	spec, diags := expand(ctx, m)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	const failed = "Creating Environment Failed"
+	svc, err := r.provider.Open(ctx)
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	owner := r.provider.NewOwner()
+	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
+		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, CreateOnly: true,
+	})
+	if err != nil {
+		resp.Diagnostics.Append(createFailed(failed, m, err)...)
+		var ours bool
+		if env, ours = made(ctx, svc, sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}); !ours {
+			return
+		}
+	}
+	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// made returns what a failed Create has left, so that it gets into the state: what the ledger has
+// of this owner or, when the ledger does not answer, what was asked for. False: there is nothing.
+func made(ctx context.Context, svc sandbox.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
+	env, err := svc.GetEnvironment(context.WithoutCancel(ctx), asked.ID)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return sandbox.Environment{}, false
+	case err != nil:
+		return asked, true
+	default:
+		return env, env.Owner == asked.Owner && env.Status != sandbox.EnvironmentDestroyed
+	}
+}
+
+func createFailed(summary string, m Model, err error) diag.Diagnostics {
+	if sandbox.CodeOf(err) != sandbox.Conflict {
+		return diagnose.Failed(summary, err, paths(m))
+	}
+	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
+		"%s.\n\nTo manage the existing environment with this resource, import it:\n\n  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
+}
+
+// Read refreshes the state. It warns when the environment has ended, and drops it from the state,
+// with a warning, only when the ledger that it was made on does not have it any more.
+func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	const failed = "Reading Environment Failed"
+	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	id := m.ID.ValueString()
+	env, err := svc.GetEnvironment(ctx, id)
+	if why, gone := vanished(env, err, m.Owner.ValueString()); gone {
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Vanished", id), fmt.Sprintf(
+			"%s. It was not removed by this configuration. It is dropped from Terraform's state, and the next apply creates it again.", why))
+		resp.State.RemoveResource(ctx)
+		return
+	}
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	ended := env.Status == sandbox.EnvironmentClosed && m.Status.ValueString() != string(sandbox.EnvironmentClosed)
+	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	if ended {
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Ended", id), fmt.Sprintf(
+			"Environment %s ended at %s by %s and gives out no more leases. This is no drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
+			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// vanished reports whether, and why, the environment in the state is no more.
+func vanished(env sandbox.Environment, err error, owner string) (why string, gone bool) {
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return "The ledger has no such environment: " + err.Error(), true
+	case err != nil:
+		return "", false
+	case env.Status == sandbox.EnvironmentDestroyed || env.Status == sandbox.EnvironmentDeleting:
+		return fmt.Sprintf("Environment %s was destroyed outside of Terraform at %s", env.ID, value.Time(env.UpdatedAt).ValueString()), true
+	case owner != "" && env.Owner != owner:
+		return fmt.Sprintf("Environment %s was destroyed outside of Terraform and made anew by another owner, %s", env.ID, env.Owner), true
+	default:
+		return "", false
+	}
+}
+
+// Update changes the environment in place.
+func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	spec, diags := expand(ctx, m)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	const failed = "Updating Environment Failed"
+	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
+		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
+	})
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths(m))...)
+		return
+	}
+	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// Delete destroys the environment, and nothing that another owner has made under its name.
+func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	const failed = "Destroying Environment Failed"
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	env, err := svc.GetEnvironment(ctx, m.ID.ValueString())
+	if _, gone := vanished(env, err, m.Owner.ValueString()); gone && env.Status != sandbox.EnvironmentDeleting {
+		return
+	}
+	if err == nil {
+		err = svc.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{
+			ID: m.ID.ValueString(), Force: m.ForceDestroy.ValueBool(), Actor: m.Owner.ValueString(),
+		})
+	}
+	switch {
+	case err == nil, sandbox.CodeOf(err) == sandbox.NotFound:
+	case sandbox.ReasonOf(err) == sandbox.ReasonActiveLeases:
+		resp.Diagnostics.AddError(failed, err.Error()+".\n\nEnd these leases, or set force_destroy = true and apply before destroying. "+
+			"Leases of this configuration are destroyed first when their environment_id refers to this resource.")
+	default:
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+	}
+}
+
+// ImportState adopts the environment of that name, with the owner that it has.
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	resource.ImportStatePassthroughID(ctx, path.Root("id"), req, resp)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("force_destroy"), false)...)
+}

@@ -1,0 +1,131 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+// Model is the resource in configuration, plan and state.
+type Model struct {
+	AgentDID         types.String   `tfsdk:"agent_did"`
+	EnvironmentID    types.String   `tfsdk:"environment_id"`
+	TTL              duration.Value `tfsdk:"ttl"`
+	SleepAfter       duration.Value `tfsdk:"sleep_after"`
+	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
+	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	OnExpiry         types.String   `tfsdk:"on_expiry"`
+	Timeouts         timeouts.Value `tfsdk:"timeouts"`
+
+	ID         types.String  `tfsdk:"id"`
+	Owner      types.String  `tfsdk:"owner"`
+	LedgerID   types.String  `tfsdk:"ledger_id"`
+	SandboxID  types.String  `tfsdk:"sandbox_id"`
+	Generation types.Int64   `tfsdk:"generation"`
+	Status     types.String  `tfsdk:"status"`
+	LeasedAt   types.String  `tfsdk:"leased_at"`
+	EndedAt    types.String  `tfsdk:"ended_at"`
+	EndedBy    types.String  `tfsdk:"ended_by"`
+	EndReason  types.String  `tfsdk:"end_reason"`
+	Image      types.String  `tfsdk:"image"`
+	MemoryMB   types.Int64   `tfsdk:"memory_mb"`
+	CPUs       types.Float64 `tfsdk:"cpus"`
+	PIDs       types.Int64   `tfsdk:"pids_limit"`
+}
+
+// ended reports whether the state holds a lease that has ended by the rules.
+func (m *Model) ended() bool {
+	switch sandbox.LeaseStatus(m.Status.ValueString()) {
+	case sandbox.LeaseExpired, sandbox.LeaseDestroyed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *Model) ref() sandbox.LeaseRef {
+	return sandbox.LeaseRef{ID: m.ID.ValueString(), Generation: m.Generation.ValueInt64(), Owner: m.Owner.ValueString()}
+}
+
+// expand returns the lease's own settings. What is null or unknown is left to the environment.
+func expand(ctx context.Context, m Model) (sandbox.LeaseSettings, diag.Diagnostics) {
+	settings := sandbox.LeaseSettings{
+		TTL:         m.TTL.Pointer(),
+		SleepAfter:  m.SleepAfter.Pointer(),
+		MaxLifetime: m.MaxLifetime.Pointer(),
+	}
+	var diags diag.Diagnostics
+	if !m.ExpiryConditions.IsNull() && !m.ExpiryConditions.IsUnknown() {
+		var conditions []types.String // of which some may be unknown
+		diags = m.ExpiryConditions.ElementsAs(ctx, &conditions, false)
+		for _, c := range conditions {
+			settings.ExpiryConditions = append(settings.ExpiryConditions, c.ValueString())
+		}
+		slices.Sort(settings.ExpiryConditions)
+	}
+	return settings, diags
+}
+
+// flatten writes a lease into the model, with what is seen on the backend where that differs.
+func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) diag.Diagnostics {
+	m.ID = types.StringValue(l.ID)
+	m.AgentDID = types.StringValue(l.AgentDID)
+	m.EnvironmentID = types.StringValue(l.EnvironmentID)
+	m.Owner = types.StringValue(l.Owner)
+	m.LedgerID = types.StringValue(ledgerID)
+	m.SandboxID = value.String(l.SandboxID)
+	m.Generation = types.Int64Value(l.Generation)
+	m.Status = value.String(l.Status)
+	m.LeasedAt = value.Time(l.LeasedAt)
+	m.EndedAt = value.Time(l.EndedAt)
+	m.EndedBy = value.String(l.EndedBy)
+	m.EndReason = value.String(l.EndReason)
+	m.Image = value.String(l.Image)
+	m.MemoryMB = types.Int64Value(l.Resources.MemoryMB)
+	m.CPUs = value.Cores(l.Resources.CPUMillis)
+	m.PIDs = types.Int64Value(l.Resources.PIDs)
+	for _, f := range l.Drift {
+		m.observe(f)
+	}
+	if l.EndedAt.IsZero() { // the settings of a lease that has ended are history
+		return m.flattenSettings(ctx, l.Settings)
+	}
+	return nil
+}
+
+func (m *Model) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) diag.Diagnostics {
+	m.TTL = duration.FromPointer(s.TTL)
+	m.SleepAfter = duration.FromPointer(s.SleepAfter)
+	m.MaxLifetime = duration.FromPointer(s.MaxLifetime)
+	if len(s.ExpiryConditions) == 0 {
+		m.ExpiryConditions = types.SetNull(types.StringType)
+		return nil
+	}
+	conditions, diags := types.SetValueFrom(ctx, types.StringType, s.ExpiryConditions)
+	m.ExpiryConditions = conditions
+	return diags
+}
+
+// observe replaces an attribute by what a finding saw on the backend.
+func (m *Model) observe(f sandbox.DriftFinding) {
+	figure, err := strconv.ParseInt(f.Observed, 10, 64)
+	switch {
+	case f.Field == "image":
+		m.Image = types.StringValue(f.Observed)
+	case err != nil: // not a figure: it has no attribute
+	case f.Field == "memory_mb":
+		m.MemoryMB = types.Int64Value(figure)
+	case f.Field == "cpu_millis":
+		m.CPUs = value.Cores(figure)
+	case f.Field == "pids_limit":
+		m.PIDs = types.Int64Value(figure)
+	}
+}

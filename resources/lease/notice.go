@@ -1,0 +1,84 @@
+package lease
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+// Terraform shows in a plan only what feeds a change, so what happened to a lease is told by
+// warnings. Each has its own summary, because Terraform folds those that share one.
+
+// vanished reports whether the lease in the state is no more, other than by the rules, and says so.
+func vanished(l sandbox.Lease, err error, m *Model) (diag.Diagnostic, bool) {
+	const next = "It is dropped from Terraform's state, and the next apply leases it again."
+	id, generation := m.ID.ValueString(), m.Generation.ValueInt64()
+	was := fmt.Sprintf("lease %s (generation %d, sandbox %s, last known status %s)", id, generation, m.SandboxID.ValueString(), m.Status.ValueString())
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s Vanished", id),
+			fmt.Sprintf("The ledger has no %s: %s. %s", was, err, next)), true
+	case err != nil:
+		return nil, false
+	case !m.Owner.IsNull() && l.Owner != m.Owner.ValueString():
+		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s Taken Over", id),
+			fmt.Sprintf("The %s is over: its generation %d has been held by another owner, %s, since %s. It is dropped from Terraform's state; an apply can lease it again once that owner has released it.",
+				was, l.Generation, l.Owner, value.Time(l.LeasedAt).ValueString())), true
+	case !l.EndedAt.IsZero() && !l.EndedBy.EndedByRules():
+		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s %s", id, title(l.EndedBy)),
+			fmt.Sprintf("Lease %s (generation %d, sandbox %s) ended at %s as %s: %s. It was last seen at %s and had cost $%s. %s",
+				id, l.Generation, l.SandboxID, value.Time(l.EndedAt).ValueString(), l.EndedBy, l.EndReason, lastSeen(l), l.Cost, next)), true
+	default:
+		return nil, false
+	}
+}
+
+// notices returns the warnings about a lease that stays in the state: that it has ended since the
+// state was written, that it is another generation, and what its backend shows otherwise.
+func notices(l sandbox.Lease, m *Model) diag.Diagnostics {
+	var diags diag.Diagnostics
+	if was := m.Generation.ValueInt64(); was != 0 && l.Generation != was {
+		diags.AddWarning(fmt.Sprintf("Lease %s Leased Again", l.ID), fmt.Sprintf(
+			"Lease %s is in generation %d; Terraform knew generation %d. Its owner leased it again outside of this configuration, at %s. The state follows.",
+			l.ID, l.Generation, was, value.Time(l.LeasedAt).ValueString()))
+	}
+	if !l.EndedAt.IsZero() && (!m.ended() || m.Generation.ValueInt64() != l.Generation) {
+		next := "Nothing is planned for it, because on_expiry is keep; destroy it, or set on_expiry to recreate to lease it again."
+		if m.OnExpiry.ValueString() == onExpiryRecreate {
+			next = "Its next generation is planned, because on_expiry is recreate."
+		}
+		diags.AddWarning(fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
+			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. This is no drift. %s",
+			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, l.EndReason, l.Cost, next))
+	}
+	if len(l.Drift) > 0 {
+		diags.AddWarning(fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
+			"Sandbox %s of lease %s is not as it was leased:\n\n%s\n\nNothing is planned for it. To get it as configured, lease it again with terraform apply -replace.",
+			l.SandboxID, l.ID, findings(l.Drift)))
+	}
+	return diags
+}
+
+func findings(drift []sandbox.DriftFinding) string {
+	var lines []string
+	for _, f := range drift {
+		lines = append(lines, fmt.Sprintf("  - %s: expected %s, observed %s; first seen at %s",
+			f.Field, f.Expected, f.Observed, value.Time(f.FirstSeenAt).ValueString()))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func lastSeen(l sandbox.Lease) string {
+	if l.ObservedAt.IsZero() {
+		return value.Time(l.LastActivity).ValueString()
+	}
+	return value.Time(l.ObservedAt).ValueString()
+}
+
+func title(by sandbox.EndedBy) string {
+	return strings.ToUpper(string(by[:1])) + string(by[1:])
+}
