@@ -99,13 +99,15 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire) (string, *task, e
 	return s.ID, t, tx.SaveLease(l)
 }
 
-func (e *Engine) newSandbox(now ledger.Time, env *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID string, generation int64) *ledger.Sandbox {
+func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID string, generation int64) *ledger.Sandbox {
+	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
+	maps.Copy(env, spec.Env)
 	return &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), LeaseID: &leaseID, Generation: generation,
-		EnvironmentID: env.ID, EnvironmentType: env.Type, AgentDID: a.AgentDID, Owner: a.Owner,
-		Backend: env.Backend, Instance: env.Instance, Image: spec.Image,
+		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
+		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
 		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Env: maps.Clone(spec.Env), SleepMode: spec.SleepMode,
+		Network: spec.Network, Env: env, SleepMode: spec.SleepMode,
 		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
 		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,

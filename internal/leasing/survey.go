@@ -108,20 +108,32 @@ func (e *Engine) sweep(ctx context.Context, x *backend, instance string, listed 
 			failed = err
 		}
 	}
-	return errors.Join(failed, e.store.Write(ctx, func(tx *ledger.Tx) error {
+	return errors.Join(failed, e.resolveOrphans(ctx, instance, present))
+}
+
+// resolveOrphans closes the findings of orphans that went away by themselves.
+func (e *Engine) resolveOrphans(ctx context.Context, instance string, present map[string]bool) error {
+	var gone []string
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		open, err := tx.OpenDrift(instance)
-		if err != nil {
-			return err
-		}
 		for _, f := range open {
 			if f.Kind == sandbox.DriftOrphan && !present[f.SandboxID] {
-				if err := tx.ResolveDrift(f.SandboxID, "", "it is no longer there"); err != nil {
-					return err
-				}
+				gone = append(gone, f.SandboxID)
+			}
+		}
+		return err
+	})
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+		for _, id := range gone {
+			if err := tx.ResolveDrift(id, "", "it is no longer there"); err != nil {
+				return err
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 func (e *Engine) orphan(ctx context.Context, x *backend, o sandbox.Observation) error {

@@ -73,7 +73,7 @@ type Environment struct {
 // Lease is a row of leases.
 type Lease struct {
 	ID            string `gorm:"primaryKey"`
-	AgentDID      string
+	AgentDID      string `gorm:"column:agent_did"`
 	EnvironmentID string
 	Generation    int64
 	SandboxID     string
@@ -87,7 +87,7 @@ type Sandbox struct {
 	Generation       int64
 	EnvironmentID    string
 	EnvironmentType  sandbox.EnvironmentType
-	AgentDID         string
+	AgentDID         string `gorm:"column:agent_did"`
 	Owner            string
 	Backend          sandbox.Backend
 	Instance         string
@@ -175,7 +175,7 @@ type Delivery struct {
 	Body          []byte
 	Type          string
 	EnvironmentID string
-	AgentDID      string
+	AgentDID      string `gorm:"column:agent_did"`
 	Generation    int64
 	OccurredAt    Time
 	Status        sandbox.DeliveryStatus
@@ -196,7 +196,7 @@ type UsagePeriod struct {
 	SandboxID     string
 	LeaseID       string
 	EnvironmentID string
-	AgentDID      string
+	AgentDID      string `gorm:"column:agent_did"`
 	Backend       sandbox.Backend
 	PriceBookID   string
 	MemoryMB      int64

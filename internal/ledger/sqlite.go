@@ -22,8 +22,9 @@ const (
 	busyTimeout = "15000" // ms
 	// readers is the size of the pool that reads.
 	readers = 4
-	// foreignPoll is how often another process's commits are looked for.
-	foreignPoll = 100 * time.Millisecond
+	// neverEvict is the one value with which GORM's statement cache starts no goroutine; any
+	// other starts one that never ends. Our statements are few and fixed.
+	neverEvict = 10 * 365 * 24 * time.Hour
 )
 
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
@@ -51,7 +52,7 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err), closeDB(writes))
 	}
 	s := &Store{
-		now: o.Now, log: o.Logger, writes: writes, reads: reads,
+		now: o.Now, poll: o.Poll, log: o.Logger, writes: writes, reads: reads,
 		jobs: make(chan *job, maxBatch), stop: make(chan struct{}), changed: make(chan struct{}),
 	}
 	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
@@ -68,6 +69,7 @@ func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	db, err := gorm.Open(sqlite.Open(dsn.String()), &gorm.Config{
 		SkipDefaultTransaction: true,
 		PrepareStmt:            true,
+		PrepareStmtTTL:         neverEvict,
 		TranslateError:         true,
 		Logger:                 logger.Discard,
 	})
@@ -128,7 +130,7 @@ func (s *Store) watchOtherProcesses() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	tick := time.NewTicker(foreignPoll)
+	tick := time.NewTicker(s.poll)
 	defer tick.Stop()
 	var last int64
 	for {

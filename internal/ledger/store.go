@@ -20,6 +20,8 @@ type Options struct {
 	Now func() time.Time
 	// IDs issues the ledger's id; nil means sandbox.RandomIDs.
 	IDs sandbox.IDs
+	// Poll is how often other processes' commits are looked for. Default 100ms.
+	Poll time.Duration
 	// Logger receives what has no caller to go to; nil discards.
 	Logger *slog.Logger
 }
@@ -28,6 +30,7 @@ type Options struct {
 type Store struct {
 	id     string
 	now    func() time.Time
+	poll   time.Duration
 	log    *slog.Logger
 	writes *gorm.DB // one connection
 	reads  *gorm.DB
@@ -50,6 +53,9 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	if o.IDs == nil {
 		o.IDs = sandbox.RandomIDs
 	}
+	if o.Poll == 0 {
+		o.Poll = 100 * time.Millisecond
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -71,7 +77,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 func (s *Store) ID() string { return s.id }
 
 // Changed returns a channel that is closed at the next commit, by this process or, within
-// 100 ms, by another one. Take it before reading what is waited for.
+// Options.Poll, by another one. Take it before reading what is waited for.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

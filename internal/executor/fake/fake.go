@@ -43,10 +43,10 @@ type Executor struct {
 }
 
 type box struct {
-	spec    sandbox.SandboxSpec
-	obs     sandbox.Observation
-	files   map[string][]byte
-	cpu     time.Duration
+	spec  sandbox.SandboxSpec
+	obs   sandbox.Observation
+	files map[string][]byte
+	cpu   time.Duration
 }
 
 type watch struct {

@@ -1,0 +1,299 @@
+package leasing_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var away = sandbox.Errorf(sandbox.Unavailable, "the engine is stopped")
+
+func TestFailedDestroyStaysVisibleAndIsRetried(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		later(time.Second)
+		w.backend.Fail(fake.OpKill, away)
+		w.condition("game.finished", "")
+		later(time.Hour)
+		l := w.lease(annLease)
+		w.want(l, sandbox.LeaseExpired, sandbox.EndedByCondition)
+		if l.Attempts < 100 || l.LastError == "" {
+			t.Errorf("%d attempts in an hour (last error %q), want one at least every 30 s", l.Attempts, l.LastError)
+		}
+		w.backend.Fail(fake.OpKill, nil)
+		later(31 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
+
+func TestReconnectRetriesAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		later(time.Second)
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpList, fake.OpInstance} {
+			w.backend.Fail(op, away)
+		}
+		w.backend.Disconnect()
+		later(time.Second)
+		w.condition("game.finished", "")
+		later(10 * time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpList, fake.OpInstance} {
+			w.backend.Fail(op, nil)
+		}
+		later(1100 * time.Millisecond)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
+
+func TestAnotherInstanceAnsweringChangesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		later(time.Second)
+		w.backend.BecomeInstance("engine-2")
+		w.backend.Disconnect()
+		later(time.Hour)
+		if _, err := w.engine.ObserveLease(w.Context(), annLease); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("observing through another instance: %v", err)
+		}
+		w.condition("game.finished", "")
+		later(time.Hour)
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+		w.backend.BecomeInstance("engine-1")
+		w.backend.Disconnect()
+		later(2 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
+
+func TestClaimOfADeadProcessIsTakenOver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		later(time.Second)
+		// A process takes the kill on and dies: its call never answers and its heartbeat ends.
+		ctx, cancel := context.WithCancel(context.Background())
+		hung := w.newEngine(w.store)
+		w.backend.Fault(fake.OpKill, func(context.Context) error { <-ctx.Done(); return away })
+		go func() { _, _ = hung.Release(ctx, sandbox.LeaseRef{ID: annLease}) }()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { _ = hung.Close(); close(closed) }()
+		synctest.Wait()
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByRelease)
+
+		w.backend.Fault(fake.OpKill, nil)
+		w.startLoop()
+		later(10 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+
+		before := w.lease(annLease)
+		cancel() // the dead process's answer arrives late: it failed, it says
+		<-closed
+		later(time.Second)
+		if after := w.lease(annLease); after.LastSequence != before.LastSequence || after.Attempts != 0 {
+			t.Errorf("a late answer changed the lease: %+v", after)
+		}
+	})
+}
+
+func TestSpawnWhoseAnswerWasLostIsFoundAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		lost := true
+		w.backend.Fault(fake.OpInspect, nil)
+		w.backend.Fault(fake.OpSpawn, func(context.Context) error {
+			if lost {
+				lost = false
+				return sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")
+			}
+			return nil
+		})
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+		if sandbox.CodeOf(err) != sandbox.UnknownOutcome {
+			t.Fatalf("first acquire: %v", err)
+		}
+		w.want(w.lease(annLease), sandbox.LeasePending, "")
+		later(time.Second)
+		l := w.acquire(ann)
+		if l.Generation != 1 || w.backend.Spawned(l.SandboxID) != 1 {
+			t.Errorf("generation %d, spawned %d times", l.Generation, w.backend.Spawned(l.SandboxID))
+		}
+	})
+}
+
+func TestSpawnThatFailsForGoodEndsTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.backend.Fail(fake.OpSpawn, sandbox.Errorf(sandbox.Failed, "exec format error"))
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+		if sandbox.CodeOf(err) != sandbox.Failed {
+			t.Fatalf("acquire: %v", err)
+		}
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+		w.backend.Fail(fake.OpSpawn, nil)
+		if l := w.acquire(ann); l.Generation != 2 {
+			t.Errorf("generation %d, want 2", l.Generation)
+		}
+	})
+}
+
+func TestAcquireGoesOnWhileTheLastGenerationCannotBeDestroyed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })
+		first := w.acquire(ann)
+		later(time.Second)
+		w.backend.Fault(fake.OpKill, func(context.Context) error { return away })
+		w.condition("agent.death", ann)
+		second := w.acquire(ann)
+		if second.Generation != 2 || second.SandboxID == first.SandboxID {
+			t.Fatalf("generation %d", second.Generation)
+		}
+		w.backend.Fault(fake.OpKill, nil)
+		later(time.Minute)
+		if _, ok := w.backend.Sandboxes()[first.SandboxID]; ok {
+			t.Error("the first generation's sandbox is left")
+		}
+		if _, ok := w.backend.Sandboxes()[second.SandboxID]; !ok {
+			t.Error("the second generation's sandbox is gone")
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+	})
+}
+
+func TestVanishedSandboxIsAFindingAndEndsItsLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(90 * time.Second)
+		w.backend.Remove(l.SandboxID)
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+		w.findings(sandbox.DriftVanished)
+		report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := report.Total.AwakeSeconds; s < 60 || s > 90 {
+			t.Errorf("usage of a vanished sandbox is %.0f s, want it to end when it was last seen", s)
+		}
+	})
+}
+
+func (w *world) findings(kinds ...sandbox.DriftKind) []sandbox.DriftFinding {
+	w.Helper()
+	found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if len(found) != len(kinds) {
+		w.Fatalf("%d findings, want %v: %+v", len(found), kinds, found)
+	}
+	for i := range kinds {
+		if found[i].Kind != kinds[i] {
+			w.Fatalf("finding %d is %+v, want %s", i, found[i], kinds[i])
+		}
+	}
+	return found
+}
+
+func TestStoppedAndOutOfMemoryEndTheLease(t *testing.T) {
+	for _, kind := range []sandbox.DriftKind{sandbox.DriftStopped, sandbox.DriftOutOfMemory} {
+		t.Run(string(kind), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.startLoop()
+				w.environment()
+				l := w.acquire(ann)
+				later(time.Second)
+				w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
+					o.State, o.ExitCode, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, 137, kind == sandbox.DriftOutOfMemory, time.Now()
+				})
+				later(time.Second)
+				w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+				w.findings(kind)
+			})
+		})
+	}
+}
+
+func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(time.Second)
+		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB = 64 })
+		later(time.Second)
+		f := w.findings(sandbox.DriftChanged)[0]
+		if f.Field != "memory_mb" || f.Expected != "4096" || f.Observed != "64" || !f.ResolvedAt.IsZero() {
+			t.Errorf("%+v", f)
+		}
+		if d := w.lease(annLease).Drift; len(d) != 1 {
+			t.Errorf("the lease shows %d findings, want 1", len(d))
+		}
+		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB = 4096 })
+		later(time.Second)
+		if f := w.findings(sandbox.DriftChanged)[0]; f.ResolvedAt.IsZero() {
+			t.Errorf("not resolved: %+v", f)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+	})
+}
+
+func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: "orphan", Instance: "engine-1"}})
+		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: "another", EnvironmentID: game, SandboxID: "neighbour", Instance: "engine-1"}})
+		survey := func(left int) {
+			t.Helper()
+			if err := w.engine.Survey(w.Context(), sandbox.Docker); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(w.backend.Sandboxes()); n != left {
+				t.Fatalf("%d sandboxes, want %d", n, left)
+			}
+		}
+		survey(2)
+		survey(2) // a ledger that never knew a sandbox judges nothing
+		w.acquire(ann)
+		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: "orphan2", Instance: "engine-1"}})
+		survey(3) // the first orphan, long seen, goes; the second is seen once
+		survey(2)
+		if _, ok := w.backend.Sandboxes()["neighbour"]; !ok {
+			t.Error("another ledger's sandbox was destroyed")
+		}
+	})
+}
+
+func TestEngineErrorsAreNoObservation(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(time.Second)
+		w.backend.Fail(fake.OpInspect, sandbox.Errorf(sandbox.Internal, "500"))
+		w.backend.Disconnect()
+		later(10 * time.Minute)
+		w.findings()
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		if _, ok := w.backend.Sandboxes()[l.SandboxID]; !ok {
+			t.Error("it was destroyed")
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package leasing_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+)
+
+// world is one ledger on disk, one backend in memory, and a clock that jumps when all wait.
+type world struct {
+	*testing.T
+	path    string
+	store   *ledger.Store
+	backend *fake.Executor
+	engine  *leasing.Engine
+	stop    func()
+	survey  time.Duration // pace of surveys; zero is the loop's default
+	n       int
+}
+
+const (
+	ann  = "did:plc:ann"
+	bob  = "did:plc:bob"
+	game = "catan-7"
+)
+
+var annLease = sandbox.LeaseID(ann, game)
+
+// inWorld runs a test in a bubble whose time is not the machine's. The loop is not running.
+func inWorld(t *testing.T, f func(w *world)) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, path: filepath.Join(dir, "ledger.db"), backend: fake.New("engine-1", nil), stop: func() {}}
+		w.open()
+		defer w.close()
+		f(w)
+	})
+}
+
+func (w *world) open() {
+	w.Helper()
+	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Poll: time.Hour})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.store = store
+	w.engine = w.newEngine(store)
+}
+
+func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
+	w.Helper()
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return e
+}
+
+func (w *world) close() {
+	w.stop()
+	if err := w.engine.Close(); err != nil {
+		w.Error(err)
+	}
+	if err := w.store.Close(); err != nil {
+		w.Error(err)
+	}
+}
+
+// startLoop runs a reconciliation loop until the world ends or the returned function is called.
+func (w *world) startLoop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = loop.New(w.engine, loop.Config{Poll: time.Minute, SurveyEvery: w.survey}).Run(ctx)
+	}()
+	w.stop = func() { cancel(); <-done; w.stop = func() {} }
+	synctest.Wait()
+}
+
+// environment makes an environment; change may alter its defaults.
+func (w *world) environment(change ...func(p *sandbox.PutEnvironment)) {
+	w.Helper()
+	p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
+	for _, c := range change {
+		c(&p)
+	}
+	if _, err := w.engine.PutEnvironment(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) acquire(agent string) sandbox.Lease {
+	w.Helper()
+	a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return a.Lease
+}
+
+func (w *world) lease(id string) sandbox.Lease {
+	w.Helper()
+	l, err := w.engine.GetLease(w.Context(), id)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return l
+}
+
+func (w *world) exec(id string, command ...string) sandbox.ExecResult {
+	w.Helper()
+	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: id}, sandbox.ExecRequest{Command: command, Timeout: sandbox.Duration(23 * time.Hour)})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r
+}
+
+// condition delivers a condition that happens now.
+func (w *world) condition(kind, agent string) sandbox.Receipt {
+	w.Helper()
+	w.n++
+	r, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: fmt.Sprintf("msg_%d", w.n), Body: []byte(kind), Source: "test",
+		Condition: sandbox.Condition{Type: kind, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent}}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r
+}
+
+// want checks a lease's status and kind of ending.
+func (w *world) want(l sandbox.Lease, status sandbox.LeaseStatus, by sandbox.EndedBy) {
+	w.Helper()
+	if l.Status != status || l.EndedBy != by {
+		w.Fatalf("lease is %s, ended by %q (%s, last error %q), want %s, ended by %q", l.Status, l.EndedBy, l.EndReason, l.LastError, status, by)
+	}
+}
+
+// later lets time pass and everything due be done.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
