@@ -1,0 +1,142 @@
+package webhook
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxFile bounds a credentials file, in bytes.
+const maxFile = 1 << 20
+
+// LoadSecrets reads a file of signing secrets, one per line:
+//
+//	# game servers
+//	whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw not_after=2027-01-01T00:00:00Z
+//	whsec_...
+//
+// The file must not be readable or writable by group or others. Errors: Invalid, naming file and line.
+func LoadSecrets(file string) (Secrets, error) {
+	var secrets Secrets
+	err := eachLine(file, func(words []string) error {
+		secret, err := ParseSecret(words[0])
+		if err != nil {
+			return err
+		}
+		for _, option := range words[1:] {
+			value, ok := strings.CutPrefix(option, "not_after=")
+			if secret.NotAfter, err = time.Parse(time.RFC3339, value); err != nil || !ok {
+				return sandbox.Errorf(sandbox.Invalid, "after the secret only not_after=<RFC 3339 time> may stand, such as not_after=2027-01-01T00:00:00Z")
+			}
+		}
+		secrets = append(secrets, secret)
+		return nil
+	})
+	if err == nil && len(secrets) == 0 {
+		err = sandbox.Errorf(sandbox.Invalid, "%s: no secret in the file", file)
+	}
+	return secrets, err
+}
+
+// LoadTokens reads a file of bearer tokens, one per line:
+//
+//	# name token [environments=pattern,pattern]
+//	terraform Jd0v...
+//	game-server 8sKq... environments=catan-*,rpg-7
+//
+// The file must not be readable or writable by group or others. Errors: Invalid, naming file and line.
+func LoadTokens(file string) (Tokens, error) {
+	var tokens Tokens
+	seen := map[string]bool{}
+	err := eachLine(file, func(words []string) error {
+		if len(words) < 2 || len(words) > 3 {
+			return sandbox.Errorf(sandbox.Invalid, "want <name> <token> [environments=pattern,pattern]")
+		}
+		var environments []string
+		if len(words) == 3 {
+			patterns, ok := strings.CutPrefix(words[2], "environments=")
+			if !ok {
+				return sandbox.Errorf(sandbox.Invalid, "after the token only environments=pattern,pattern may stand")
+			}
+			environments = strings.Split(patterns, ",")
+		}
+		token, err := MakeToken(words[0], words[1], environments...)
+		if err != nil {
+			return err
+		}
+		if seen[token.Name] {
+			return sandbox.Errorf(sandbox.Invalid, "the name %s stands twice", token.Name)
+		}
+		seen[token.Name] = true
+		tokens = append(tokens, token)
+		return nil
+	})
+	if err == nil && len(tokens) == 0 {
+		err = sandbox.Errorf(sandbox.Invalid, "%s: no token in the file", file)
+	}
+	return tokens, err
+}
+
+// ReadToken returns the text of the first token of a file, which holds either the token alone or
+// lines as LoadTokens reads them. It is what a client sends. Errors: as LoadTokens.
+func ReadToken(file string) (string, error) {
+	var token string
+	err := eachLine(file, func(words []string) error {
+		if token == "" {
+			token = words[min(1, len(words)-1)]
+		}
+		return nil
+	})
+	if err == nil && token == "" {
+		err = sandbox.Errorf(sandbox.Invalid, "%s: no token in the file", file)
+	}
+	return token, err
+}
+
+// eachLine calls line with the words of each line that is neither empty nor a comment.
+func eachLine(file string, line func(words []string) error) error {
+	text, err := readPrivate(file)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for l := range strings.Lines(text) {
+		n++
+		words := strings.Fields(l)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if err := line(words); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "%s line %d: %w", file, n, err)
+		}
+	}
+	return nil
+}
+
+// readPrivate reads a file that holds credentials; others must not be able to.
+func readPrivate(file string) (_ string, err error) {
+	f, err := os.Open(file) // #nosec G304 -- the operator names the file
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "cannot read credentials: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "cannot read credentials: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return "", sandbox.Errorf(sandbox.Invalid, "%s holds credentials and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, mode, file)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", file, maxFile)
+	}
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "cannot read credentials: %w", err)
+	}
+	return string(b), nil
+}

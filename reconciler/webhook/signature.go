@@ -1,0 +1,176 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The headers of a signed message.
+const (
+	HeaderID        = "Webhook-Id"
+	HeaderTimestamp = "Webhook-Timestamp" // Unix seconds
+	HeaderSignature = "Webhook-Signature" // space-separated "v1,<base64>"
+)
+
+// Tolerance is how far a message's timestamp may lie in the past or in the future.
+const Tolerance = 5 * time.Minute
+
+// Sizes of a secret's key in bytes, from the Standard Webhooks specification.
+const (
+	minKey = 24
+	maxKey = 64
+)
+
+const (
+	secretPrefix  = "whsec_"
+	maxIDLength   = 256
+	maxSignatures = 32 // of one message; bounds the work that an unauthenticated caller can cause
+)
+
+// Secret is one signing key. It never shows in text, JSON or logs.
+type Secret struct {
+	key []byte
+	// NotAfter is when it stops being accepted; zero means never.
+	NotAfter time.Time
+}
+
+// NewSecret issues a secret in its text form, "whsec_" and 32 random bytes in base64.
+func NewSecret() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails since Go 1.24
+	return secretPrefix + base64.StdEncoding.EncodeToString(key)
+}
+
+// ParseSecret reads the text form of a secret. Errors: Invalid; they do not repeat the text.
+func ParseSecret(text string) (Secret, error) {
+	encoded, ok := strings.CutPrefix(text, secretPrefix)
+	if !ok {
+		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret begins with %q", secretPrefix)
+	}
+	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret is %q and base64: this one is not base64", secretPrefix)
+	}
+	if len(key) < minKey || len(key) > maxKey {
+		return Secret{}, sandbox.Errorf(sandbox.Invalid,
+			"a webhook secret has %d to %d random bytes, this one has %d: generate one with `openssl rand -base64 32`", minKey, maxKey, len(key))
+	}
+	return Secret{key: key}, nil
+}
+
+func (Secret) String() string { return "webhook secret (hidden)" }
+
+// GoString implements fmt.GoStringer.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue implements slog.LogValuer.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+func (s Secret) mac(id, timestamp string, body []byte) []byte {
+	h := hmac.New(sha256.New, s.key)
+	h.Write([]byte(id + "." + timestamp + "."))
+	h.Write(body)
+	return h.Sum(nil)
+}
+
+// Sign sets the headers of a message that is sent at the given time. Errors: Invalid.
+func (s Secret) Sign(h http.Header, id string, at time.Time, body []byte) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	if len(s.key) < minKey {
+		return sandbox.Errorf(sandbox.Invalid, "cannot sign message %s: the webhook secret is empty", id)
+	}
+	timestamp := strconv.FormatInt(at.Unix(), 10)
+	h.Set(HeaderID, id)
+	h.Set(HeaderTimestamp, timestamp)
+	h.Set(HeaderSignature, "v1,"+base64.StdEncoding.EncodeToString(s.mac(id, timestamp, body)))
+	return nil
+}
+
+// CheckID checks the id of a message: 1 to 256 visible ASCII characters without '.', which would
+// make the signed text ambiguous. Errors: Invalid.
+func CheckID(id string) error {
+	ok := id != "" && len(id) <= maxIDLength
+	for i := 0; ok && i < len(id); i++ {
+		ok = id[i] > ' ' && id[i] < 0x7f && id[i] != '.'
+	}
+	if !ok {
+		return sandbox.InvalidFields("message", []sandbox.Field{
+			{Name: "webhook-id", Problem: "must be 1 to 256 visible ASCII characters without '.'"}})
+	}
+	return nil
+}
+
+// Secrets are the active keys of a receiver.
+type Secrets []Secret
+
+// Verify authenticates a message received now and returns its id and which secret signed it,
+// "secret:1" for the first. Errors: Unauthenticated; the text says why and is for the receiver's
+// log alone, a sender is told nothing.
+func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source string, err error) {
+	id, timestamp, signatures, err := messageHeaders(h)
+	if err != nil {
+		return "", "", err
+	}
+	sent, err := parseTimestamp(timestamp)
+	if err != nil {
+		return "", "", err
+	}
+	if age := now.Sub(sent); age > Tolerance || age < -Tolerance {
+		return "", "", refused("message %s was signed %v away from this clock, more than %v", id, age.Round(time.Second), Tolerance)
+	}
+	for i, secret := range s {
+		if len(secret.key) < minKey || (!secret.NotAfter.IsZero() && now.After(secret.NotAfter)) {
+			continue
+		}
+		want := secret.mac(id, timestamp, body)
+		for _, signature := range signatures {
+			encoded, isV1 := strings.CutPrefix(signature, "v1,")
+			got, err := base64.StdEncoding.Strict().DecodeString(encoded)
+			if isV1 && err == nil && hmac.Equal(got, want) {
+				return id, fmt.Sprintf("secret:%d", i+1), nil
+			}
+		}
+	}
+	return "", "", refused("no signature of message %s was made with an active secret", id)
+}
+
+func messageHeaders(h http.Header) (id, timestamp string, signatures []string, err error) {
+	for _, name := range []string{HeaderID, HeaderTimestamp, HeaderSignature} {
+		if n := len(h[name]); n != 1 {
+			return "", "", nil, refused("header %s is present %d times, not once", name, n)
+		}
+	}
+	id, timestamp = h.Get(HeaderID), h.Get(HeaderTimestamp)
+	if err := CheckID(id); err != nil {
+		return "", "", nil, refused("%w", err)
+	}
+	if signatures = strings.Fields(h.Get(HeaderSignature)); len(signatures) > maxSignatures {
+		return "", "", nil, refused("message %s has %d signatures, more than %d", id, len(signatures), maxSignatures)
+	}
+	return id, timestamp, signatures, nil
+}
+
+// parseTimestamp accepts one spelling of a time only: what is signed is the text.
+func parseTimestamp(text string) (time.Time, error) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < 0 || strconv.FormatInt(seconds, 10) != text {
+		return time.Time{}, refused("timestamp %q is not in Unix seconds", text)
+	}
+	return time.Unix(seconds, 0), nil
+}
+
+func refused(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Unauthenticated, "webhook: "+format, args...)
+}
