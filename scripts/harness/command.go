@@ -1,0 +1,78 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Output runs a program and returns what it wrote to standard output. An error holds the end of
+// what it wrote to both.
+func Output(ctx context.Context, name string, args ...string) (string, error) {
+	return Collect(Command(ctx, name, args...))
+}
+
+// Command prepares a program that is asked to stop, not killed, when ctx ends. It gets a process
+// group of its own, so that Ctrl-C reaches it once: Terraform takes a second one as an order to
+// leave at once.
+func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	return cmd
+}
+
+// Collect runs a prepared program; see Output.
+func Collect(cmd *exec.Cmd) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		said := tail(strings.TrimSpace(stdout.String()+"\n"+stderr.String()), 40)
+		return stdout.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said)
+	}
+	return stdout.String(), nil
+}
+
+// ExitCode returns the code with which a program ended, -1 when it did not run to its end.
+func ExitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	default:
+		return -1
+	}
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Until asks again and again until ok says yes, and returns how long that took. It gives up at an
+// error and at the limit.
+func Until(ctx context.Context, limit time.Duration, what string, ok func(context.Context) (bool, error)) (time.Duration, error) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: not within %s", what, limit))
+	defer cancel()
+	for {
+		yes, err := ok(ctx)
+		if err != nil || yes {
+			return time.Since(begin), err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

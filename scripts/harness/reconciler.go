@@ -1,0 +1,183 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// Binary is what `make build` builds.
+const Binary = "bin/terraform-provider-sandbox"
+
+// Reconciler is a daemon that serves a SQLite ledger in a state directory. It outlives the program
+// that started it.
+type Reconciler struct {
+	// URL, Token and Ledger (its id) and Service are set by Start and Connect.
+	URL, Token, Ledger string
+	Service            sandbox.Service
+
+	// TokenFile and SecretFile hold its credentials.
+	TokenFile, SecretFile string
+	Database              string
+
+	binary, pidFile, logFile, urlFile string
+}
+
+// NewReconciler names the files of a reconciler; it starts nothing. Both paths are absolute.
+func NewReconciler(root, state string) *Reconciler {
+	return &Reconciler{
+		TokenFile:  filepath.Join(state, "token"),
+		SecretFile: filepath.Join(state, "webhook-secret"),
+		Database:   filepath.Join(state, "ledger.db"),
+		binary:     filepath.Join(root, Binary),
+		pidFile:    filepath.Join(state, "reconciler.pid"),
+		logFile:    filepath.Join(state, "reconciler.log"),
+		urlFile:    filepath.Join(state, "reconciler.url"),
+	}
+}
+
+// Start starts the daemon in a session of its own and returns once it is ready.
+func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(r.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the daemon has its own copy
+
+	daemon := exec.Command(r.binary, "reconciler", "serve", // not bound to ctx: it lives on
+		"--listen", address,
+		"--ledger", "sqlite://"+r.Database,
+		"--token-file", r.TokenFile,
+		"--webhook-secret-file", r.SecretFile,
+		"--generate-credentials",
+		"--docker-price-book", priceBook)
+	daemon.Stdout, daemon.Stderr = log, log
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := daemon.Start(); err != nil {
+		return err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- daemon.Wait() }() // ends with the daemon, or with this program
+	if err := os.WriteFile(r.pidFile, []byte(strconv.Itoa(daemon.Process.Pid)), 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.urlFile, []byte("http://"+address), 0o600); err != nil {
+		return err
+	}
+	var unready error
+	_, err = Until(ctx, 30*time.Second, "the reconciler answers", func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-exited:
+			text, _ := os.ReadFile(r.logFile) // best effort: it only explains the error
+			return false, fmt.Errorf("reconciler serve ended (%w); its log ends with\n%s", err, tail(strings.TrimSpace(string(text)), 10))
+		default:
+			unready = ready(ctx, "http://"+address)
+			return unready == nil, nil
+		}
+	})
+	if err != nil {
+		return errors.Join(err, unready)
+	}
+	return r.Connect(ctx)
+}
+
+// Connect makes the client of a daemon that runs. Errors: fs.ErrNotExist when none was started,
+// sandbox.Unavailable when it does not answer.
+func (r *Reconciler) Connect(ctx context.Context) error {
+	url, err := os.ReadFile(r.urlFile)
+	if err != nil {
+		return err
+	}
+	r.URL = string(url)
+	if r.Token, err = webhook.ReadToken(r.TokenFile); err != nil {
+		return err
+	}
+	if r.Service, err = client.New(client.Config{URL: r.URL, Token: r.Token}); err != nil {
+		return err
+	}
+	info, err := r.Service.Ledger(ctx)
+	r.Ledger = info.ID
+	return err
+}
+
+// Run runs a command of the reconciler's command line and returns what it printed.
+func (r *Reconciler) Run(ctx context.Context, args ...string) (string, error) {
+	return Output(ctx, r.binary, append([]string{"reconciler"}, args...)...)
+}
+
+// Stop ends the daemon, if it runs, and waits until it is gone.
+func (r *Reconciler) Stop(ctx context.Context) error {
+	text, err := os.ReadFile(r.pidFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.pidFile, err)
+	}
+	if !r.runs(ctx, pid) {
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop the reconciler, process %d: %w", pid, err)
+	}
+	_, err = Until(ctx, 30*time.Second, "the reconciler ends", func(ctx context.Context) (bool, error) {
+		return !r.runs(ctx, pid), nil
+	})
+	return err
+}
+
+// runs reports whether a process is the daemon: its id may have been given out again.
+func (r *Reconciler) runs(ctx context.Context, pid int) bool {
+	args, err := Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid))
+	return err == nil && strings.Contains(args, r.binary+" reconciler serve")
+}
+
+// ready returns nil once the reconciler can do its work, and what keeps it from that before.
+func ready(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // nothing is read
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s/readyz: %s", url, response.Status)
+	}
+	return nil
+}
+
+// freeAddress is the reconciler's default address, or another port where that one is taken.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:8787")
+	if errors.Is(err, syscall.EADDRINUSE) {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+// clean removes what a run made, however far it came, and checks that the engine has none of it.
+func (q *quickstart) clean(ctx context.Context) (outcome, error) {
+	if _, err := os.Stat(q.reconciler.Database); err == nil {
+		if err := q.destroy(ctx); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := q.reconciler.Stop(ctx); err != nil {
+		return outcome{}, err
+	}
+	if err := harness.StopEngine(ctx, q.state); err != nil {
+		return outcome{}, err
+	}
+	if err := q.terraform.Forget(); err != nil {
+		return outcome{}, err
+	}
+	if err := os.RemoveAll(filepath.Join(q.example, "player", "bin")); err != nil {
+		return outcome{}, err
+	}
+	return outcome{line: "the earlier run is removed: no container, volume, network, image or process is left"}, os.RemoveAll(q.state)
+}
+
+// destroy ends every lease and environment of the ledger, and the image.
+func (q *quickstart) destroy(ctx context.Context) error {
+	if err := harness.StartEngine(ctx, q.state); err != nil {
+		return err
+	}
+	if err := q.reconciler.Connect(ctx); sandbox.CodeOf(err) == sandbox.Unavailable || errors.Is(err, fs.ErrNotExist) {
+		// The machine was restarted, or an earlier run was interrupted.
+		if err := q.reconciler.Start(ctx, filepath.Join(q.example, "prices.json")); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if q.terraform.Applied() {
+		if _, err := q.terraform.Run(ctx, q.reconciler, "destroy", "-input=false", "-no-color", "-auto-approve"); err != nil {
+			return err
+		}
+	}
+	// What an interrupted apply made and did not record.
+	environments, err := q.reconciler.Service.ListEnvironments(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range environments {
+		if err := q.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: e.ID, Force: true}); err != nil {
+			return err
+		}
+	}
+	left, err := harness.Leftovers(ctx, q.reconciler.Ledger, image)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("the engine still has %s", strings.Join(left, ", "))
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+// end is step 5: conditions end the leases of one agent and of a whole game, and nobody else's.
+func (q *quickstart) end(ctx context.Context) (outcome, error) {
+	death, err := q.send(ctx, rpg, fallen, "--type", "agent.death", "--reason", "slain by the orc")
+	if err != nil {
+		return outcome{}, err
+	}
+	finish, err := q.send(ctx, catan, "", "--type", "game.finished", "--reason", "ada wins with 10 points")
+	if err != nil {
+		return outcome{}, err
+	}
+	turns, err := q.turns()
+	if err != nil {
+		return outcome{}, err
+	}
+	i := slices.IndexFunc(turns, func(t turn) bool { return t.Agent == survivor })
+	if i < 0 {
+		return outcome{}, fmt.Errorf("turns.json has no turn for %s", survivor)
+	}
+	told, err := q.take(ctx, turns[i])
+	if err != nil {
+		return outcome{}, fmt.Errorf("%s should still play: %w", survivor, err)
+	}
+	return outcome{
+		line:    "agent.death and game.finished ended 5 leases; their containers are gone, the other hero plays on",
+		details: []string{death, finish, told},
+	}, nil
+}
+
+// send posts a signed condition as a game server does and waits until the engine has no container
+// of the leases that it must end: those of the environment, or the agent's one.
+func (q *quickstart) send(ctx context.Context, environment, agent string, args ...string) (string, error) {
+	leases, err := q.reconciler.Service.ListLeases(ctx, sandbox.LeaseFilter{EnvironmentID: environment, AgentDID: agent, Status: sandbox.LeaseActive})
+	if err != nil {
+		return "", err
+	}
+	var sandboxes []string
+	for _, l := range leases {
+		sandboxes = append(sandboxes, l.SandboxID)
+	}
+	args = append([]string{"send", "--url", q.reconciler.URL, "--webhook-secret-file", q.reconciler.SecretFile, "--environment", environment}, args...)
+	if agent != "" {
+		args = append(args, "--agent", agent)
+	}
+	if _, err := q.reconciler.Run(ctx, args...); err != nil {
+		return "", err
+	}
+	after, err := harness.Gone(ctx, q.reconciler.Ledger, sandboxes...)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range leases {
+		if _, err := q.leaseUntil(ctx, l.ID, func(l sandbox.Lease) bool { return l.Status == sandbox.LeaseDestroyed }); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%-14s %s: accepted, and %d containers gone %.2f s later",
+		args[slices.Index(args, "--type")+1], environment, len(sandboxes), after.Seconds()), nil
+}
+
+// leaseUntil waits until a lease is as expected.
+func (q *quickstart) leaseUntil(ctx context.Context, id string, expected func(sandbox.Lease) bool) (time.Duration, error) {
+	var last sandbox.Lease
+	after, err := harness.Until(ctx, 30*time.Second, "lease "+id+" changes", func(ctx context.Context) (ok bool, err error) {
+		last, err = q.reconciler.Service.GetLease(ctx, id)
+		return expected(last), err
+	})
+	if err != nil {
+		err = fmt.Errorf("%w; it is %s, ended by %q", err, last.Status, last.EndedBy)
+	}
+	return after, err
+}
+
+// remove is step 6: a container is removed behind everybody's back, and the reconciler notices.
+func (q *quickstart) remove(ctx context.Context) (outcome, error) {
+	lease, err := q.reconciler.Service.GetLease(ctx, sandbox.LeaseID(survivor, rpg))
+	if err != nil {
+		return outcome{}, err
+	}
+	names, err := harness.Containers(ctx, lease.SandboxID)
+	if err != nil {
+		return outcome{}, err
+	}
+	if len(names) != 1 {
+		return outcome{}, fmt.Errorf("lease %s should have one container, the engine has %q", lease.ID, names)
+	}
+	if _, err := harness.Docker(ctx, "rm", "--force", names[0]); err != nil {
+		return outcome{}, err
+	}
+	after, err := q.leaseUntil(ctx, lease.ID, func(l sandbox.Lease) bool { return l.EndedBy == sandbox.EndedByVanished })
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{line: fmt.Sprintf("docker rm -f removed the container of %s; the reconciler noticed after %.2f s", survivor, after.Seconds())}, nil
+}
