@@ -58,9 +58,11 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
 		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
 	}
-	s.wg.Add(2)
+	if err := s.startWatching(ctx); err != nil {
+		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes))
+	}
+	s.wg.Add(1)
 	go s.writer()
-	go s.watchOtherProcesses()
 	return s, nil
 }
 
@@ -113,26 +115,35 @@ func migrateSQLite(ctx context.Context, path string, db *gorm.DB, o Options) (st
 	return migrate(ctx, pool, db, o)
 }
 
-// watchOtherProcesses passes on the commits of other processes to Changed.
-func (s *Store) watchOtherProcesses() {
-	defer s.wg.Done()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+// versionQuery tells, on one connection, whether another connection has committed.
+const versionQuery = "PRAGMA data_version"
+
+// startWatching takes a connection of its own and notes what was committed until now.
+func (s *Store) startWatching(ctx context.Context) error {
 	pool, err := s.reads.DB()
 	if err != nil {
-		s.log.Error("ledger: watching for other processes", "error", err)
-		return
+		return err
 	}
-	// data_version tells of others only relative to one connection.
 	conn, err := pool.Conn(ctx)
 	if err != nil {
-		s.log.Error("ledger: watching for other processes", "error", err)
-		return
+		return err
 	}
+	var version int64
+	if err := conn.QueryRowContext(ctx, versionQuery).Scan(&version); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.wg.Add(1)
+	go s.watchOtherProcesses(conn, version)
+	return nil
+}
+
+// watchOtherProcesses passes on the commits of other processes to Changed. Those of this one
+// are seen as well, once more, which does no harm.
+func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64) {
+	defer s.wg.Done()
 	defer func() { _ = conn.Close() }()
 	tick := time.NewTicker(s.poll)
 	defer tick.Stop()
-	var last int64
 	for {
 		select {
 		case <-s.stop:
@@ -140,11 +151,11 @@ func (s *Store) watchOtherProcesses() {
 		case <-tick.C:
 		}
 		var version int64
-		if err := conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil && !errors.Is(err, sql.ErrConnDone) {
+		if err := conn.QueryRowContext(context.Background(), versionQuery).Scan(&version); err != nil {
 			s.log.Warn("ledger: watching for other processes", "error", err)
 			continue
 		}
-		if last != 0 && version != last {
+		if version != last {
 			s.notify()
 		}
 		last = version

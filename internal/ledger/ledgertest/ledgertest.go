@@ -1,0 +1,389 @@
+// Package ledgertest is what every database under the ledger must do.
+package ledgertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Run runs the suite. fresh returns the URL of a ledger that does not exist yet.
+func Run(t *testing.T, fresh func(t *testing.T) string) {
+	s := suite{fresh}
+	t.Run("AnIDIsMadeOnceAndKept", s.identity)
+	t.Run("ManyMayMakeTheSameLedgerAtOnce", s.racingFirstOpens)
+	t.Run("AFailingWriteUndoesOnlyItself", s.failingWrite)
+	t.Run("APanickingWriteIsAnError", s.panickingWrite)
+	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
+	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
+	t.Run("SequencesHaveNoGaps", s.sequences)
+	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
+	t.Run("UsagePeriodsDoNotOverlap", s.periods)
+	t.Run("DueSandboxesAreFoundUntilClaimed", s.due)
+	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
+	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
+}
+
+type suite struct{ fresh func(t *testing.T) string }
+
+func open(t *testing.T, url string, now func() time.Time) *ledger.Store {
+	t.Helper()
+	s, err := ledger.Open(t.Context(), url, ledger.Options{Now: now, Poll: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func write(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
+	t.Helper()
+	if err := s.Write(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
+	t.Helper()
+	if err := s.Read(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Environment makes an environment's row.
+func Environment(tx *ledger.Tx, id string) error {
+	return tx.CreateEnvironment(&ledger.Environment{ID: id, Owner: "test", Type: sandbox.TypeCustom, Backend: sandbox.Docker,
+		Instance: "engine", Spec: sandbox.EnvironmentSpec{}.WithDefaults(), Status: sandbox.EnvironmentOpen,
+		EndedConditions: []string{}, OpenedAt: tx.Now, CreatedAt: tx.Now})
+}
+
+// Sandbox returns a row of a lease's generation that is due.
+func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbox {
+	lease := sandbox.LeaseID("did:plc:ann", environment)
+	return &ledger.Sandbox{
+		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), LeaseID: &lease, Generation: generation, EnvironmentID: environment,
+		EnvironmentType: sandbox.TypeCustom, AgentDID: "did:plc:ann", Owner: "test", Backend: sandbox.Docker, Instance: "engine",
+		Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024, Network: sandbox.NetworkNone,
+		Env: map[string]string{}, SleepMode: sandbox.SleepPause, TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"},
+		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: tx.Now, LastActivity: tx.Now, DueAt: tx.Now,
+	}
+}
+
+func (s suite) identity(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	a, b := open(t, url, nil), open(t, url, nil)
+	other := open(t, s.fresh(t), nil)
+	if len(a.ID()) != sandbox.LedgerIDLength || a.ID() != b.ID() || a.ID() == other.ID() {
+		t.Errorf("ids %q, %q and of another ledger %q", a.ID(), b.ID(), other.ID())
+	}
+}
+
+func (s suite) racingFirstOpens(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	var wg sync.WaitGroup
+	ids := make([]string, 12)
+	for i := range ids {
+		wg.Go(func() {
+			store, err := ledger.Open(t.Context(), url, ledger.Options{})
+			if err != nil {
+				t.Errorf("open %d: %v", i, err)
+				return
+			}
+			ids[i] = store.ID()
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Fatalf("ids differ: %v", ids)
+		}
+	}
+}
+
+func (s suite) failingWrite(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	var wg sync.WaitGroup
+	failure := errors.New("wanted")
+	for i := range 100 {
+		wg.Go(func() {
+			err := store.Write(t.Context(), func(tx *ledger.Tx) error {
+				if err := Environment(tx, fmt.Sprintf("e%03d", i)); err != nil {
+					return err
+				}
+				if i%2 == 1 {
+					return failure
+				}
+				return nil
+			})
+			if i%2 == 1 && !errors.Is(err, failure) || i%2 == 0 && err != nil {
+				t.Errorf("write %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	read(t, store, func(tx *ledger.Tx) error {
+		rows, err := tx.Environments()
+		if len(rows) != 50 {
+			t.Errorf("%d environments, want the 50 whose write succeeded", len(rows))
+		}
+		return err
+	})
+}
+
+func (s suite) panickingWrite(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
+		if err := Environment(tx, "e"); err != nil {
+			return err
+		}
+		panic("wanted")
+	})
+	if sandbox.CodeOf(err) != sandbox.Internal {
+		t.Errorf("%v", err)
+	}
+	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") }) // nothing of it is left
+}
+
+func (s suite) endedRequest(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := store.Write(ctx, func(*ledger.Tx) error { t.Error("it ran"); return nil })
+	if sandbox.CodeOf(err) != sandbox.Unavailable || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func (s suite) othersCommits(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	a, b := open(t, url, nil), open(t, url, nil)
+	changed := a.Changed()
+	write(t, b, func(tx *ledger.Tx) error { return Environment(tx, "e") })
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Error("another's commit was not noticed")
+	}
+}
+
+func (s suite) sequences(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	var id string
+	write(t, store, func(tx *ledger.Tx) error {
+		if err := Environment(tx, "e"); err != nil {
+			return err
+		}
+		row := Sandbox(tx, "e", 1)
+		id = row.ID
+		return tx.CreateSandbox(row)
+	})
+	var wg sync.WaitGroup
+	for range 60 {
+		wg.Go(func() {
+			write(t, store, func(tx *ledger.Tx) error {
+				row, err := tx.Sandbox(id)
+				if err != nil {
+					return err
+				}
+				if err := tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil); err != nil {
+					return err
+				}
+				return tx.SaveSandbox(row)
+			})
+		})
+	}
+	wg.Wait()
+	read(t, store, func(tx *ledger.Tx) error {
+		events, err := tx.Events(sandbox.EventFilter{SandboxID: id})
+		for i, e := range events {
+			if e.Sequence != int64(i+1) {
+				t.Fatalf("event %d has sequence %d", i, e.Sequence)
+			}
+		}
+		if len(events) != 60 {
+			t.Errorf("%d events, want 60", len(events))
+		}
+		tail, err2 := tx.Events(sandbox.EventFilter{SandboxID: id, FromSequence: 58})
+		if len(tail) != 2 {
+			t.Errorf("%d events after 58, want 2", len(tail))
+		}
+		_, never := tx.Events(sandbox.EventFilter{SandboxID: id, FromSequence: 61})
+		if sandbox.CodeOf(never) != sandbox.Invalid {
+			t.Errorf("a sequence never issued: %v", never)
+		}
+		return errors.Join(err, err2)
+	})
+}
+
+func (s suite) impossibleStates(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") })
+	for name, spoil := range map[string]func(*ledger.Sandbox){
+		"gone but wanted":             func(r *ledger.Sandbox) { r.Phase = sandbox.PhaseGone },
+		"unwanted without a reason":   func(r *ledger.Sandbox) { r.Desired = ledger.Gone },
+		"wanted with an end":          func(r *ledger.Sandbox) { r.EndedBy = sandbox.EndedByTTL },
+		"unknown phase":               func(r *ledger.Sandbox) { r.Phase = "sleeping" },
+		"unknown reason":              func(r *ledger.Sandbox) { r.Desired, r.EndedBy = ledger.Gone, "boredom" },
+		"of an environment not there": func(r *ledger.Sandbox) { r.EnvironmentID = "nowhere" },
+	} {
+		err := store.Write(t.Context(), func(tx *ledger.Tx) error {
+			row := Sandbox(tx, "e", 1)
+			spoil(row)
+			return tx.CreateSandbox(row)
+		})
+		if err == nil {
+			t.Errorf("%s: was stored", name)
+		}
+	}
+}
+
+func (s suite) periods(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	store := open(t, s.fresh(t), func() time.Time { return now })
+	var row *ledger.Sandbox
+	write(t, store, func(tx *ledger.Tx) error {
+		row = Sandbox(tx, "e", 1)
+		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
+	})
+	enter := func(p sandbox.Phase, after, cpu int64) {
+		t.Helper()
+		now = now.Add(time.Duration(after) * time.Second)
+		write(t, store, func(tx *ledger.Tx) error {
+			book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+			return errors.Join(err, tx.AddCPU(row, ledger.Span(cpu*1e6)), tx.EnterState(row, p, tx.Now, book))
+		})
+	}
+	enter(sandbox.PhaseAwake, 0, 0)
+	enter(sandbox.PhaseAwake, 10, 3) // again: the same period goes on
+	enter(sandbox.PhaseAsleep, 10, 5)
+	enter(sandbox.PhaseAwake, 10, 5)
+	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
+	read(t, store, func(tx *ledger.Tx) error {
+		periods, err := tx.Periods(sandbox.CostQuery{EnvironmentID: "e"})
+		want := []struct {
+			state        sandbox.Phase
+			seconds, cpu int64
+		}{{sandbox.PhaseAwake, 20, 5}, {sandbox.PhaseAsleep, 10, 0}, {sandbox.PhaseAwake, 10, 1}}
+		if len(periods) != len(want) {
+			t.Fatalf("%d periods, want %d", len(periods), len(want))
+		}
+		for i, p := range periods {
+			if p.State != want[i].state || int64(p.EndedAt-p.StartedAt) != want[i].seconds*1e6 || int64(p.CPU) != want[i].cpu*1e6 {
+				t.Errorf("period %d is %+v, want %+v", i, p, want[i])
+			}
+			if i > 0 && p.StartedAt != periods[i-1].EndedAt {
+				t.Errorf("period %d does not begin where the last one ended", i)
+			}
+		}
+		return err
+	})
+}
+
+func (s suite) due(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	store := open(t, s.fresh(t), func() time.Time { return now })
+	var row *ledger.Sandbox
+	write(t, store, func(tx *ledger.Tx) error {
+		row = Sandbox(tx, "e", 1)
+		row.DueAt = tx.Now.Add(5e6)
+		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
+	})
+	look := func(instance string, want int, next ledger.Time) {
+		t.Helper()
+		read(t, store, func(tx *ledger.Tx) error {
+			ids, err := tx.DueSandboxes([]string{instance}, 10)
+			at, err2 := tx.NextDue([]string{instance})
+			if len(ids) != want || at != next {
+				t.Errorf("%d due and the next at %d, want %d and %d", len(ids), at, want, next)
+			}
+			return errors.Join(err, err2)
+		})
+	}
+	look("engine", 0, row.DueAt)
+	now = now.Add(5 * time.Second)
+	look("engine", 1, row.DueAt)
+	look("another engine", 0, ledger.Never)
+	write(t, store, func(tx *ledger.Tx) error {
+		row.Claim, row.ClaimedUntil = "c", tx.Now.Add(1e6)
+		return tx.SaveSandbox(row)
+	})
+	look("engine", 0, row.ClaimedUntil)
+	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims([]string{"c"}, tx.Now.Add(3e6)) })
+	now = now.Add(2 * time.Second)
+	look("engine", 0, ledger.At(now.Add(time.Second)))
+	now = now.Add(2 * time.Second)
+	look("engine", 1, ledger.At(now.Add(-time.Second)))
+}
+
+func (s suite) drift(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	see := func(observed string) (f *ledger.DriftFinding, isNew bool) {
+		t.Helper()
+		write(t, store, func(tx *ledger.Tx) (err error) {
+			f, isNew, err = tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftChanged, SandboxID: "s", Field: "memory_mb", Expected: "64", Observed: observed})
+			return err
+		})
+		return f, isNew
+	}
+	if _, isNew := see("32"); !isNew {
+		t.Error("the first look is not new")
+	}
+	if f, isNew := see("16"); isNew || f.Looks != 2 || f.Observed != "16" {
+		t.Errorf("the second look: %+v, new %t", f, isNew)
+	}
+	write(t, store, func(tx *ledger.Tx) error { return tx.ResolveDrift("s", "memory_mb", "restored") })
+	if _, isNew := see("32"); !isNew {
+		t.Error("after it was resolved it is not new")
+	}
+	read(t, store, func(tx *ledger.Tx) error {
+		all, err := tx.Drift(sandbox.DriftFilter{})
+		open, err2 := tx.Drift(sandbox.DriftFilter{OpenOnly: true})
+		if len(all) != 2 || len(open) != 1 || all[1].Resolution != "restored" {
+			t.Errorf("all %+v, open %+v", all, open)
+		}
+		return errors.Join(err, err2)
+	})
+}
+
+func (s suite) priceBooks(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	for range 2 {
+		write(t, store, func(tx *ledger.Tx) error {
+			_, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
+			_, err2 := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
+			return errors.Join(err, err2)
+		})
+	}
+	read(t, store, func(tx *ledger.Tx) error {
+		books, err := tx.PriceBooks()
+		if len(books) != 2 {
+			t.Errorf("%d price books, want 2", len(books))
+		}
+		return err
+	})
+}
