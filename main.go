@@ -1,0 +1,38 @@
+// Command terraform-provider-sandbox is two programs in one binary: started by Terraform it is the
+// provider; as `terraform-provider-sandbox reconciler …` it is the reconciler and its command line.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+)
+
+// version is set by the build.
+var version = "dev"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "reconciler" {
+		os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.NewServeCommand(version)), os.Args[2:]))
+	}
+	if err := serveProvider(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serveProvider() error {
+	debug := flag.Bool("debug", false, "let a debugger attach to the provider")
+	flag.Parse()
+	return providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
+		Address: "registry.terraform.io/sandbox-lease/sandbox",
+		Debug:   *debug,
+	})
+}

@@ -1,0 +1,129 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// NewServeCommand returns the command `reconciler serve`.
+func NewServeCommand(version string) *cobra.Command {
+	var (
+		c        = Config{Version: version}
+		generate bool
+		format   string
+		level    slog.Level
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the API and the webhook, and keep sandboxes as their leases say",
+		Long: `Serve the API and the webhook, and keep sandboxes as their leases say.
+
+The ledger, the token file and the webhook secret file default to the user's state directory
+($XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state in its place). Credential files must
+be readable by their owner only; --generate-credentials makes those that are missing.
+
+TLS is for a proxy in front of it: listen on a loopback address unless there is one.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.fillIn(); err != nil {
+				return err
+			}
+			if generate {
+				if err := errors.Join(
+					generateFile(c.TokenFile, "default "+webhook.NewToken()),
+					generateFile(c.SecretFile, webhook.NewSecret()),
+				); err != nil {
+					return err
+				}
+			}
+			log, err := newLogger(cmd, format, level)
+			if err != nil {
+				return err
+			}
+			c.Logger, c.Docker.Logger = log, log
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return Serve(ctx, c, nil)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
+	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db")
+	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
+	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
+	f.BoolVar(&generate, "generate-credentials", false, "make the token file and the webhook secret file where they are missing")
+	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
+	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")
+	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	return cmd
+}
+
+// fillIn gives what was not named its place in the user's state directory.
+func (c *Config) fillIn() error {
+	if c.LedgerURL != "" && c.TokenFile != "" && c.SecretFile != "" {
+		return nil
+	}
+	dir, err := ledger.StateDir()
+	if err != nil {
+		return err
+	}
+	if c.LedgerURL == "" {
+		if c.LedgerURL, err = ledger.DefaultURL(); err != nil {
+			return err
+		}
+	}
+	if c.TokenFile == "" {
+		c.TokenFile = filepath.Join(dir, "tokens")
+	}
+	if c.SecretFile == "" {
+		c.SecretFile = filepath.Join(dir, "webhook-secrets")
+	}
+	return nil
+}
+
+// generateFile writes a credential to a file that does not exist yet.
+func generateFile(path, line string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "making the directory of %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", path, err)
+	}
+	_, err = fmt.Fprintln(f, line)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "writing %s: %w", path, err)
+	}
+	return nil
+}
+
+func newLogger(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, error) {
+	o := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), o)), nil
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid, "--log-format must be text or json, not %q", format)
+	}
+}

@@ -1,0 +1,136 @@
+// Package reconciler is the daemon: it wires the ledger, the lease engine, its loop and the HTTP
+// API together, and takes them down in order.
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// Config is what a reconciler is told by its operator.
+type Config struct {
+	// Listen is the address of the HTTP API.
+	Listen string
+	// LedgerURL is where the ledger is; see ledger.Open.
+	LedgerURL string
+	// TokenFile and SecretFile hold the credentials of clients and game servers; see webhook.LoadTokens
+	// and webhook.LoadSecrets.
+	TokenFile, SecretFile string
+	// Docker names the engine.
+	Docker docker.Config
+	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
+	DockerPriceBook string
+	Version         string
+	Logger          *slog.Logger
+}
+
+const (
+	// shutdownTimeout is how long requests under way are waited for.
+	shutdownTimeout = 10 * time.Second
+	// headerTimeout and maxHeader bound what a client may send before it is known.
+	headerTimeout = 10 * time.Second
+	maxHeader     = 32 << 10
+)
+
+// Serve runs a reconciler until ctx ends. ready, unless nil, is called with the address once requests
+// are answered. What was begun is finished or left to the next start: nothing is lost by killing it.
+func Serve(ctx context.Context, c Config, ready func(address string)) (err error) {
+	tokens, err := webhook.LoadTokens(c.TokenFile)
+	if err != nil {
+		return err
+	}
+	secrets, err := webhook.LoadSecrets(c.SecretFile)
+	if err != nil {
+		return err
+	}
+	book := pricing.Free()
+	if c.DockerPriceBook != "" {
+		if book, err = pricing.Load(c.DockerPriceBook); err != nil {
+			return err
+		}
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen", c.Listen, err)
+	}
+	defer func() { _ = listener.Close() }() // closed by the server already when it came to serve
+
+	executor, err := docker.New(c.Docker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, executor.Close()) }()
+	store, err := ledger.Open(ctx, c.LedgerURL, ledger.Options{Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	engine, err := leasing.New(leasing.Config{
+		Store: store, Executors: []sandbox.Executor{executor}, Version: c.Version, Logger: c.Logger,
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	handler, err := api.New(api.Config{
+		Service: engine, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	return run(ctx, c, engine, handler, listener, ready)
+}
+
+// run serves requests and works on what is due, until ctx ends or one of them fails.
+func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Handler, listener net.Listener, ready func(string)) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	// Streams end with the requests' base context, so that a shutdown does not wait for them.
+	streams, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+	defer endStreams()
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return streams },
+		ErrorLog:    slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+	}
+	looped := make(chan struct{})
+	go func() {
+		defer close(looped)
+		_ = loop.New(engine, loop.Config{Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
+	}()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+
+	address := listener.Addr().String()
+	c.Logger.Info("reconciler: serving", "address", address, "ledger", c.LedgerURL, "version", c.Version)
+	if ready != nil {
+		ready(address)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		c.Logger.Info("reconciler: stopping")
+	case err = <-served:
+	}
+	stop()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	time.AfterFunc(shutdownTimeout/2, endStreams)
+	err = errors.Join(err, server.Shutdown(bounded))
+	<-looped
+	return err
+}
