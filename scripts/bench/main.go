@@ -1,0 +1,106 @@
+// Command bench measures the reconciler against the plain way of doing the same, both in one run on
+// the same machine, prints a table and writes bench/results.json. It reports; a missed target is
+// not a failure. It is run from the root of the repository after `make build`.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 40, "how often a container is started and ended in each way")
+	flag.DurationVar(&o.storm, "storm", 5*time.Second, "how long webhooks are sent")
+	flag.IntVar(&o.clients, "clients", 64, "how many clients send webhooks at once")
+	flag.IntVar(&o.leases, "leases", 50, "how many leases Terraform plans and applies")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	rounds, clients, leases int
+	storm                   time.Duration
+}
+
+// result is one line of bench/results.json.
+type result struct {
+	Name   string  `json:"name"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit"`
+	Target float64 `json:"target"`
+	Met    bool    `json:"met"`
+	// detail explains the value in the table.
+	detail string
+}
+
+// atMost and atLeast make results whose target is an upper or a lower bound.
+func atMost(name string, value float64, unit string, target float64, detail string) result {
+	return result{name, value, unit, target, value <= target, detail}
+}
+
+func atLeast(name string, value float64, unit string, target float64, detail string) result {
+	return result{name, value, unit, target, value >= target, detail}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	s, err := newStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := s.close(); err == nil {
+			err = closeErr
+		}
+	}()
+	var results []result
+	for _, measure := range []func(context.Context, *stage, options) ([]result, error){lives, storm, plans} {
+		r, err := measure(ctx, s, o)
+		if err != nil {
+			return err
+		}
+		results = append(results, r...)
+	}
+	if err := show(results); err != nil {
+		return err
+	}
+	return write(results)
+}
+
+func show(results []result) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "measure\tvalue\tunit\ttarget\tmet\t")
+	for _, r := range results {
+		met := "yes"
+		if !r.Met {
+			met = "no"
+		}
+		fmt.Fprintf(table, "%s\t%.4g\t%s\t%g\t%s\t%s\n", r.Name, r.Value, r.Unit, r.Target, met, r.detail)
+	}
+	return table.Flush()
+}
+
+func write(results []result) error {
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join("bench", "results.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+const (
+	environment = "bench"
+	image       = "sandbox-bench/player:latest"
+)
+
+// stage is what all measures share: an engine, an image and a reconciler on a ledger on disk.
+type stage struct {
+	root, state string
+	reconciler  *harness.Reconciler
+}
+
+func newStage(ctx context.Context) (_ *stage, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{root: root, state: filepath.Join(root, ".tmp", "bench")} // not /tmp, which may be memory
+	s.reconciler = harness.NewReconciler(root, s.state)
+	if err := os.MkdirAll(s.state, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if err := harness.StartEngine(ctx, s.state); err != nil {
+		return nil, err
+	}
+	example := filepath.Join(root, "examples", "quickstart")
+	if err := importPlayer(ctx, example); err != nil {
+		return nil, err
+	}
+	if err := s.reconciler.Start(ctx, filepath.Join(example, "prices.json")); err != nil {
+		return nil, err
+	}
+	never := sandbox.Duration(0)
+	_, err = s.reconciler.Service.PutEnvironment(ctx, sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone, SleepAfter: &never,
+	}})
+	return s, err
+}
+
+// importPlayer makes an image of the example's player, whose process waits for input for ever.
+func importPlayer(ctx context.Context, example string) error {
+	arch, err := harness.Docker(ctx, "version", "--format", "{{.Server.Arch}}")
+	if err != nil {
+		return err
+	}
+	if err := harness.BuildPlayer(ctx, example, strings.Join(arch, "")); err != nil {
+		return err
+	}
+	player, err := os.ReadFile(filepath.Join(example, "player", "bin", "player"))
+	if err != nil {
+		return err
+	}
+	var layer bytes.Buffer
+	archive := tar.NewWriter(&layer)
+	if err := archive.WriteHeader(&tar.Header{Name: "player", Mode: 0o755, Size: int64(len(player))}); err != nil {
+		return err
+	}
+	if _, err := archive.Write(player); err != nil {
+		return err
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	load := harness.Command(ctx, "docker", "import", "-", image)
+	load.Stdin = &layer
+	_, err = harness.Collect(load)
+	return err
+}
+
+// close removes everything again, also when the measures were interrupted.
+func (s *stage) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var all []error
+	if s.reconciler.Service != nil {
+		environments, err := s.reconciler.Service.ListEnvironments(ctx)
+		all = append(all, err)
+		for _, e := range environments {
+			all = append(all, s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: e.ID, Force: true}))
+		}
+	}
+	all = append(all, s.reconciler.Stop(ctx))
+	if images, err := harness.Docker(ctx, "image", "ls", "--quiet", image); err != nil || len(images) == 0 {
+		all = append(all, err)
+	} else {
+		_, err := harness.Docker(ctx, "image", "rm", image)
+		all = append(all, err)
+	}
+	all = append(all, harness.StopEngine(ctx, s.state))
+	if err := errors.Join(all...); err != nil {
+		return fmt.Errorf("clean up (what is left is in %s): %w", s.state, err)
+	}
+	return os.RemoveAll(s.state)
+}
