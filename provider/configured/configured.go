@@ -17,7 +17,7 @@ type Provider struct {
 	Open func(ctx context.Context) (Service, error)
 	// Images builds and manages images on the Docker engine, to which it connects on first use.
 	Images *image.Builder
-	// PriceBooks hold the prices that estimates are made with, by backend.
+	// PriceBooks hold the prices that estimates are made with, by backend; nil while they are not known.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
 	NewOwner func() string

@@ -11,10 +11,26 @@ import (
 	"github.com/docker/cli/cli/context/docker"
 	"github.com/docker/cli/cli/context/store"
 	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // defaultContext is the docker CLI's name for "no context".
 const defaultContext = "default"
+
+// NewClient returns a client of the engine that cfg names, for work that is not about sandboxes.
+// It does not connect. Errors: Invalid, when the address or context cannot be used.
+func NewClient(cfg Config) (*client.Client, error) {
+	opts, err := clientOptions(cfg)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "docker: find the engine: %w", err)
+	}
+	api, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client: %w", err)
+	}
+	return api, nil
+}
 
 // clientOptions finds the engine in the order that the docker CLI has, after cfg.
 func clientOptions(cfg Config) ([]client.Opt, error) {

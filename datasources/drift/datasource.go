@@ -1,0 +1,142 @@
+// Package drift is the Terraform data source sandbox_drift.
+package drift
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
+
+// NewDataSource returns the data source, not configured.
+func NewDataSource() datasource.DataSource { return &DataSource{} }
+
+// DataSource reads findings of drift.
+type DataSource struct {
+	provider *configured.Provider
+}
+
+// Model is the data source in configuration and state.
+type Model struct {
+	EnvironmentID types.String `tfsdk:"environment_id"`
+	OpenOnly      types.Bool   `tfsdk:"open_only"`
+	Findings      []Finding    `tfsdk:"findings"`
+}
+
+// Finding is one difference between ledger and backend.
+type Finding struct {
+	ID            types.Int64  `tfsdk:"id"`
+	Kind          types.String `tfsdk:"kind"`
+	EnvironmentID types.String `tfsdk:"environment_id"`
+	LeaseID       types.String `tfsdk:"lease_id"`
+	SandboxID     types.String `tfsdk:"sandbox_id"`
+	Instance      types.String `tfsdk:"instance"`
+	Field         types.String `tfsdk:"field"`
+	Expected      types.String `tfsdk:"expected"`
+	Observed      types.String `tfsdk:"observed"`
+	FirstSeenAt   types.String `tfsdk:"first_seen_at"`
+	LastSeenAt    types.String `tfsdk:"last_seen_at"`
+	ResolvedAt    types.String `tfsdk:"resolved_at"`
+	Resolution    types.String `tfsdk:"resolution"`
+}
+
+// Metadata names the data source.
+func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_drift"
+}
+
+// Schema describes the data source.
+func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Differences between ledger and backend, kept as records: the newest 1000, newest first. Without a reconciler they are found when Terraform reads a lease.",
+		Attributes: map[string]schema.Attribute{
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment.", Optional: true},
+			"open_only":      schema.BoolAttribute{MarkdownDescription: "Only findings that are not resolved. Default: `false`.", Optional: true},
+			"findings": schema.ListNestedAttribute{
+				MarkdownDescription: "The findings.",
+				Computed:            true,
+				NestedObject:        schema.NestedAttributeObject{Attributes: attributes()},
+			},
+		},
+	}
+}
+
+func attributes() map[string]schema.Attribute {
+	text := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+	}
+	return map[string]schema.Attribute{
+		"id": schema.Int64Attribute{MarkdownDescription: "Number of the finding.", Computed: true},
+		"kind": text("`vanished` (the backend no longer has the sandbox), `stopped` (it ended by itself), `out_of_memory`, " +
+			"`changed` (a limit, the image or its state was changed) or `orphan` (a container with this ledger's label that it does not know)."),
+		"environment_id": text("Environment of the sandbox."),
+		"lease_id":       text("Lease of the sandbox."),
+		"sandbox_id":     text("The sandbox."),
+		"instance":       text("Backend instance that it was seen on."),
+		"field":          text("What differs, such as `memory_mb`, `image` or `state`."),
+		"expected":       text("Value in the ledger."),
+		"observed":       text("Value on the backend."),
+		"first_seen_at":  text("When it was first seen. All times are RFC 3339 in UTC."),
+		"last_seen_at":   text("When it was last seen."),
+		"resolved_at":    text("When it was resolved, null while it is open."),
+		"resolution":     text("How it was resolved."),
+	}
+}
+
+// Configure takes over the configured provider.
+func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
+	p, diags := configured.From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	d.provider = p
+}
+
+// Read reads the findings.
+func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	svc, err := d.provider.Open(ctx)
+	var found []sandbox.DriftFinding
+	if err == nil {
+		found, err = svc.ListDrift(ctx, sandbox.DriftFilter{
+			EnvironmentID: m.EnvironmentID.ValueString(), OpenOnly: m.OpenOnly.ValueBool(), Limit: sandbox.MaxPage,
+		})
+	}
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed("Reading Drift Failed", err, nil)...)
+		return
+	}
+	m.Findings = make([]Finding, len(found))
+	for i, f := range found {
+		m.Findings[i] = flatten(f)
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func flatten(f sandbox.DriftFinding) Finding {
+	return Finding{
+		ID:            types.Int64Value(f.ID),
+		Kind:          value.String(f.Kind),
+		EnvironmentID: value.String(f.EnvironmentID),
+		LeaseID:       value.String(f.LeaseID),
+		SandboxID:     value.String(f.SandboxID),
+		Instance:      value.String(f.Instance),
+		Field:         value.String(f.Field),
+		Expected:      value.String(f.Expected),
+		Observed:      value.String(f.Observed),
+		FirstSeenAt:   value.Time(f.FirstSeenAt),
+		LastSeenAt:    value.Time(f.LastSeenAt),
+		ResolvedAt:    value.Time(f.ResolvedAt),
+		Resolution:    value.String(f.Resolution),
+	}
+}

@@ -1,0 +1,174 @@
+// Package environment is the Terraform data source sandbox_environment.
+package environment
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
+
+// NewDataSource returns the data source, not configured.
+func NewDataSource() datasource.DataSource { return &DataSource{} }
+
+// DataSource reads one environment.
+type DataSource struct {
+	provider *configured.Provider
+}
+
+// Model is the data source in configuration and state.
+type Model struct {
+	Name             types.String   `tfsdk:"name"`
+	Owner            types.String   `tfsdk:"owner"`
+	Type             types.String   `tfsdk:"type"`
+	Backend          types.String   `tfsdk:"backend"`
+	Instance         types.String   `tfsdk:"instance"`
+	Image            types.String   `tfsdk:"image"`
+	Network          types.String   `tfsdk:"network"`
+	MemoryMB         types.Int64    `tfsdk:"memory_mb"`
+	CPUs             types.Float64  `tfsdk:"cpus"`
+	PIDs             types.Int64    `tfsdk:"pids_limit"`
+	DiskMB           types.Int64    `tfsdk:"disk_mb"`
+	TTL              duration.Value `tfsdk:"ttl"`
+	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
+	SleepAfter       duration.Value `tfsdk:"sleep_after"`
+	SleepMode        types.String   `tfsdk:"sleep_mode"`
+	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	Env              types.Map      `tfsdk:"env"`
+	Labels           types.Map      `tfsdk:"labels"`
+	Epoch            types.Int64    `tfsdk:"epoch"`
+	Status           types.String   `tfsdk:"status"`
+	EndedBy          types.String   `tfsdk:"ended_by"`
+	EndedAt          types.String   `tfsdk:"ended_at"`
+	CreatedAt        types.String   `tfsdk:"created_at"`
+	UpdatedAt        types.String   `tfsdk:"updated_at"`
+}
+
+// Metadata names the data source.
+func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_environment"
+}
+
+// Schema describes the data source.
+func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "An environment as the ledger has it, whoever made it.",
+		Attributes:          attributes(),
+	}
+}
+
+func attributes() map[string]schema.Attribute {
+	text := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+	}
+	span := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description + " A duration such as `5m`.", Computed: true, CustomType: duration.Type{}}
+	}
+	figure := func(description string) schema.Attribute {
+		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
+	}
+	texts := func(description string) schema.Attribute {
+		return schema.MapAttribute{MarkdownDescription: description, Computed: true, ElementType: types.StringType}
+	}
+	return map[string]schema.Attribute{
+		"name":         schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true},
+		"owner":        text("Who may change it: an API token, or one Terraform object."),
+		"type":         text("`rpg`, `catan`, `coding` or `custom`."),
+		"backend":      text("Where sandboxes run."),
+		"instance":     text("Backend instance that the environment is on, for Docker the engine's id."),
+		"image":        text("Image of the sandboxes."),
+		"network":      text("What a sandbox may reach: `none`, `restricted` or `full`."),
+		"memory_mb":    figure("Memory limit of a sandbox in MiB."),
+		"cpus":         schema.Float64Attribute{MarkdownDescription: "CPU limit of a sandbox in cores.", Computed: true},
+		"pids_limit":   figure("Largest number of processes and threads of a sandbox."),
+		"disk_mb":      figure("Disk size of a sandbox in MB."),
+		"ttl":          span("A lease ends this long after its last activity."),
+		"max_lifetime": span("A lease ends this long after it began."),
+		"sleep_after":  span("An unused sandbox sleeps after this time; `0s` is never."),
+		"sleep_mode":   text("`pause` or `stop`."),
+		"expiry_conditions": schema.SetAttribute{
+			MarkdownDescription: "Conditions that end leases of the environment.", Computed: true, ElementType: types.StringType,
+		},
+		"env":        texts("Environment variables of the sandboxes."),
+		"labels":     texts("Labels of the environment."),
+		"epoch":      figure("Counts the reopenings that were asked for by number."),
+		"status":     text("`open`, `ended` (by a condition), `deleting` or `destroyed`."),
+		"ended_by":   text("Condition that ended the environment."),
+		"ended_at":   text("When it ended. All times are RFC 3339 in UTC."),
+		"created_at": text("When it was created."),
+		"updated_at": text("When it was last changed."),
+	}
+}
+
+// Configure takes over the configured provider.
+func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
+	p, diags := configured.From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	d.provider = p
+}
+
+// Read reads the environment.
+func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	svc, err := d.provider.Open(ctx)
+	var env sandbox.Environment
+	if err == nil {
+		env, err = svc.GetEnvironment(ctx, m.Name.ValueString())
+	}
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed("Reading Environment Failed", err, nil)...)
+		return
+	}
+	m, diags := flatten(ctx, env)
+	resp.Diagnostics.Append(diags...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnostics) {
+	spec := env.WithDefaults()
+	conditions, diags := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
+	variables, d := types.MapValueFrom(ctx, types.StringType, spec.Env)
+	diags.Append(d...)
+	labels, d := types.MapValueFrom(ctx, types.StringType, spec.Labels)
+	diags.Append(d...)
+	return Model{
+		Name:             types.StringValue(env.ID),
+		Owner:            types.StringValue(env.Owner),
+		Type:             value.String(spec.Type),
+		Backend:          value.String(spec.Backend),
+		Instance:         value.String(env.Instance),
+		Image:            value.String(spec.Image),
+		Network:          value.String(spec.Network),
+		MemoryMB:         types.Int64Value(spec.Resources.MemoryMB),
+		CPUs:             value.Cores(spec.Resources.CPUMillis),
+		PIDs:             types.Int64Value(spec.Resources.PIDs),
+		DiskMB:           types.Int64Value(spec.Resources.DiskMB),
+		TTL:              duration.New(spec.TTL),
+		MaxLifetime:      duration.New(spec.MaxLifetime),
+		SleepAfter:       duration.FromPointer(spec.SleepAfter),
+		SleepMode:        value.String(spec.SleepMode),
+		ExpiryConditions: conditions,
+		Env:              variables,
+		Labels:           labels,
+		Epoch:            types.Int64Value(env.Epoch),
+		Status:           value.String(env.Status),
+		EndedBy:          value.String(env.EndedBy),
+		EndedAt:          value.Time(env.EndedAt),
+		CreatedAt:        value.Time(env.CreatedAt),
+		UpdatedAt:        value.Time(env.UpdatedAt),
+	}, diags
+}

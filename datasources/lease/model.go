@@ -1,0 +1,135 @@
+package lease
+
+import (
+	"context"
+	"maps"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+// Model is a lease as the data sources show it.
+type Model struct {
+	ID               types.String   `tfsdk:"id"`
+	AgentDID         types.String   `tfsdk:"agent_did"`
+	EnvironmentID    types.String   `tfsdk:"environment_id"`
+	Owner            types.String   `tfsdk:"owner"`
+	Generation       types.Int64    `tfsdk:"generation"`
+	Status           types.String   `tfsdk:"status"`
+	SandboxID        types.String   `tfsdk:"sandbox_id"`
+	Phase            types.String   `tfsdk:"phase"`
+	Backend          types.String   `tfsdk:"backend"`
+	Instance         types.String   `tfsdk:"instance"`
+	Image            types.String   `tfsdk:"image"`
+	MemoryMB         types.Int64    `tfsdk:"memory_mb"`
+	CPUs             types.Float64  `tfsdk:"cpus"`
+	PIDs             types.Int64    `tfsdk:"pids_limit"`
+	TTL              duration.Value `tfsdk:"ttl"`
+	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
+	SleepAfter       duration.Value `tfsdk:"sleep_after"`
+	SleepMode        types.String   `tfsdk:"sleep_mode"`
+	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	LeasedAt         types.String   `tfsdk:"leased_at"`
+	ReadyAt          types.String   `tfsdk:"ready_at"`
+	LastActivity     types.String   `tfsdk:"last_activity"`
+	ExpiresAt        types.String   `tfsdk:"expires_at"`
+	ObservedAt       types.String   `tfsdk:"observed_at"`
+	EndedAt          types.String   `tfsdk:"ended_at"`
+	EndedBy          types.String   `tfsdk:"ended_by"`
+	EndReason        types.String   `tfsdk:"end_reason"`
+	DestroyedAt      types.String   `tfsdk:"destroyed_at"`
+	LastError        types.String   `tfsdk:"last_error"`
+	Cost             types.String   `tfsdk:"cost_usd"`
+}
+
+// Flatten returns a lease as the data sources show it.
+func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
+	conditions, diags := types.SetValueFrom(ctx, types.StringType, l.ExpiryConditions)
+	return Model{
+		ID:               types.StringValue(l.ID),
+		AgentDID:         types.StringValue(l.AgentDID),
+		EnvironmentID:    types.StringValue(l.EnvironmentID),
+		Owner:            types.StringValue(l.Owner),
+		Generation:       types.Int64Value(l.Generation),
+		Status:           value.String(l.Status),
+		SandboxID:        value.String(l.SandboxID),
+		Phase:            value.String(l.Phase),
+		Backend:          value.String(l.Backend),
+		Instance:         value.String(l.Instance),
+		Image:            value.String(l.Image),
+		MemoryMB:         types.Int64Value(l.Resources.MemoryMB),
+		CPUs:             value.Cores(l.Resources.CPUMillis),
+		PIDs:             types.Int64Value(l.Resources.PIDs),
+		TTL:              duration.New(l.TTL),
+		MaxLifetime:      duration.New(l.MaxLifetime),
+		SleepAfter:       duration.New(l.SleepAfter),
+		SleepMode:        value.String(l.SleepMode),
+		ExpiryConditions: conditions,
+		LeasedAt:         value.Time(l.LeasedAt),
+		ReadyAt:          value.Time(l.ReadyAt),
+		LastActivity:     value.Time(l.LastActivity),
+		ExpiresAt:        value.Time(l.ExpiresAt),
+		ObservedAt:       value.Time(l.ObservedAt),
+		EndedAt:          value.Time(l.EndedAt),
+		EndedBy:          value.String(l.EndedBy),
+		EndReason:        value.String(l.EndReason),
+		DestroyedAt:      value.Time(l.DestroyedAt),
+		LastError:        value.String(l.LastError),
+		Cost:             types.StringValue(l.Cost.String()),
+	}, diags
+}
+
+// Attributes describes a lease as the data sources show it; all are computed.
+func Attributes() map[string]schema.Attribute {
+	text := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+	}
+	span := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description + " A duration such as `5m`.", Computed: true, CustomType: duration.Type{}}
+	}
+	figure := func(description string) schema.Attribute {
+		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
+	}
+	attributes := map[string]schema.Attribute{
+		"id":             text("`<agent_did>::<environment_id>`."),
+		"agent_did":      text("Agent that holds the lease."),
+		"environment_id": text("Name of the environment."),
+		"owner":          text("Who may renew and release the lease: an API token, or one Terraform object."),
+		"generation":     figure("Counts the incarnations of the lease, from 1; this is the current one."),
+		"status":         text("`pending`, `active`, `expired` (ended, the sandbox may still be there) or `destroyed`."),
+		"sandbox_id":     text("Id of the sandbox."),
+		"phase":          text("What was last seen of the sandbox: `pending`, `awake`, `asleep` or `gone`."),
+		"backend":        text("Kind of the backend that runs the sandbox."),
+		"instance":       text("Backend instance that runs it, for Docker the engine's id."),
+		"image":          text("Image that the sandbox was made from."),
+		"memory_mb":      figure("Memory limit in MiB."),
+		"cpus":           schema.Float64Attribute{MarkdownDescription: "CPU limit in cores.", Computed: true},
+		"pids_limit":     figure("Largest number of processes and threads."),
+		"ttl":            span("The lease ends this long after its last activity."),
+		"max_lifetime":   span("The lease ends this long after it began."),
+		"sleep_after":    span("The sandbox sleeps after it was not used for this long; `0s` is never."),
+		"sleep_mode":     text("`pause` or `stop`."),
+		"expiry_conditions": schema.SetAttribute{
+			MarkdownDescription: "Conditions that end the lease.", Computed: true, ElementType: types.StringType,
+		},
+	}
+	maps.Copy(attributes, map[string]schema.Attribute{
+		"leased_at":     text("When this generation began. All times are RFC 3339 in UTC, and null when it has not happened."),
+		"ready_at":      text("When the sandbox first took commands."),
+		"last_activity": text("When the sandbox was last used."),
+		"expires_at":    text("When the lease ends unless it is used before; it moves with every use."),
+		"observed_at":   text("When the backend last said something about the sandbox."),
+		"ended_at":      text("When the lease ended."),
+		"ended_by":      text("Kind of the reason: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `failed`, `crashed`, `vanished`, `environment` or `admin`."),
+		"end_reason":    text("The reason in words."),
+		"destroyed_at":  text("When the backend confirmed that the sandbox is gone."),
+		"last_error":    text("Error of the last try, while something is being tried again."),
+		"cost_usd":      text("What this generation has cost so far, in US dollars, at list price."),
+	})
+	return attributes
+}

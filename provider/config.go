@@ -1,0 +1,186 @@
+package provider
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Environment variables that the configuration falls back to.
+const (
+	envReconcilerURL   = "SANDBOX_RECONCILER_URL"
+	envReconcilerToken = "SANDBOX_RECONCILER_TOKEN" //nolint:gosec // the name of a variable
+)
+
+func contextPath() path.Expression { return path.MatchRoot("docker").AtName("context") }
+
+// settings are the configuration with defaults and environment filled in.
+type settings struct {
+	// reconcilerURL is empty when the service runs on the ledger in this process.
+	reconcilerURL, token      string
+	ledgerURL                 string
+	dockerHost, dockerContext string
+	priceBook                 string
+	// Of a plan that comes before its values are known: the attributes that are not, for the
+	// service, for the engine, and whether the price book is one.
+	serviceUnknown, engineUnknown []string
+	priceBookUnknown              bool
+}
+
+// check finds what is wrong whatever the environment holds.
+func (m model) check() diag.Diagnostics {
+	var diags diag.Diagnostics
+	if m.Reconciler == nil {
+		return nil
+	}
+	if !m.Ledger.IsNull() {
+		diags.AddAttributeError(path.Root("ledger"), "Reconciler And Ledger Conflict",
+			"Both a reconciler block and a ledger are configured, but the ledger is the reconciler's business. Remove one of them: "+
+				"with a reconciler it owns the ledger, without one the provider keeps it.")
+	}
+	if r := m.Reconciler; !r.URL.IsNull() && !r.URL.IsUnknown() && !r.AllowHTTP.IsUnknown() {
+		diags.Append(checkURL(r.URL.ValueString(), r.AllowHTTP.ValueBool())...)
+	}
+	return diags
+}
+
+// checkURL refuses a URL over which the token would travel in clear text.
+func checkURL(raw string, allowHTTP bool) diag.Diagnostics {
+	at := path.Root("reconciler").AtName("url")
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(at, "Invalid Reconciler URL",
+			fmt.Sprintf("The reconciler's URL must be like https://reconciler.example.com, not %q.", raw))}
+	case u.Scheme == "http" && !allowHTTP && !loopback(u.Hostname()):
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(at, "Token Over Plain HTTP",
+			fmt.Sprintf("The reconciler's URL %s is not encrypted, and everybody on the way to it could read the token. Use https://, or set allow_http = true in the reconciler block if that network is trusted.", raw))}
+	default:
+		return nil
+	}
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// resolve fills in defaults and environment. What is configured goes before the environment: a
+// ledger that is written down is used even where SANDBOX_RECONCILER_URL is set.
+func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) {
+	diags := m.check()
+	if diags.HasError() {
+		return settings{}, diags
+	}
+	var s settings
+	m.resolveDocker(&s)
+	if m.Reconciler != nil || (m.Ledger.IsNull() && getenv(envReconcilerURL) != "") {
+		diags.Append(m.resolveReconciler(&s, getenv)...)
+		return s, diags
+	}
+	s.serviceUnknown = append(unknown("ledger", m.Ledger), s.engineUnknown...)
+	s.ledgerURL = m.Ledger.ValueString()
+	if m.Ledger.IsNull() {
+		dir, err := stateDir(getenv)
+		if err != nil {
+			diags.AddError("No Place For The Ledger", fmt.Sprintf("%s. Set the provider's ledger attribute.", err))
+		}
+		s.ledgerURL = (&url.URL{Scheme: "sqlite", Path: filepath.ToSlash(filepath.Join(dir, "ledger.db"))}).String()
+	}
+	return s, diags
+}
+
+func (m model) resolveDocker(s *settings) {
+	if m.Docker == nil {
+		return
+	}
+	s.dockerHost, s.dockerContext = m.Docker.Host.ValueString(), m.Docker.Context.ValueString()
+	s.engineUnknown = append(unknown("docker.host", m.Docker.Host), unknown("docker.context", m.Docker.Context)...)
+	s.priceBook, s.priceBookUnknown = m.Docker.PriceBook.ValueString(), m.Docker.PriceBook.IsUnknown()
+}
+
+func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.Diagnostics {
+	var r reconcilerModel
+	if m.Reconciler != nil {
+		r = *m.Reconciler
+	}
+	s.serviceUnknown = append(unknown("reconciler.url", r.URL), unknown("reconciler.token", r.Token)...)
+	if r.AllowHTTP.IsUnknown() {
+		s.serviceUnknown = append(s.serviceUnknown, "reconciler.allow_http")
+	}
+	s.reconcilerURL, s.token = r.URL.ValueString(), r.Token.ValueString()
+	if r.URL.IsNull() {
+		s.reconcilerURL = getenv(envReconcilerURL)
+	}
+	if r.Token.IsNull() {
+		s.token = getenv(envReconcilerToken)
+	}
+	if len(s.serviceUnknown) > 0 {
+		return nil
+	}
+	var diags diag.Diagnostics
+	if s.reconcilerURL == "" {
+		diags.AddAttributeError(path.Root("reconciler").AtName("url"), "No Reconciler URL", "The reconciler block has no url, and "+envReconcilerURL+" is not set.")
+		return diags
+	}
+	if s.token == "" {
+		diags.AddAttributeError(path.Root("reconciler").AtName("token"), "No Reconciler Token",
+			fmt.Sprintf("Reconciler %s needs a token: set %s, or token in the reconciler block.", s.reconcilerURL, envReconcilerToken))
+	}
+	diags.Append(checkURL(s.reconcilerURL, r.AllowHTTP.ValueBool())...)
+	return diags
+}
+
+// unknown returns the attribute's name if its value is not known yet.
+func unknown(name string, v types.String) []string {
+	if v.IsUnknown() {
+		return []string{name}
+	}
+	return nil
+}
+
+// known refuses to connect with values that are not known yet.
+func known(what string, unknown []string) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "the provider's configuration of %s depends on values that are only known after an apply (%s). Apply what they come from first, with -target, or write them as variables",
+		what, strings.Join(unknown, ", "))
+}
+
+// stateDir is the directory of what the provider keeps for the user between runs.
+func stateDir(getenv func(string) string) (string, error) {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "terraform-provider-sandbox"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("neither XDG_STATE_HOME nor a home directory is set: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "terraform-provider-sandbox"), nil
+}
+
+// priceBooks returns the prices of estimates, nil while they are not known.
+func (s settings) priceBooks() (map[sandbox.Backend]sandbox.PriceBook, error) {
+	if s.priceBookUnknown {
+		return nil, nil
+	}
+	book := pricing.Free()
+	if s.priceBook != "" {
+		var err error
+		if book, err = pricing.Load(s.priceBook); err != nil {
+			return nil, err
+		}
+	}
+	return map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book}, nil
+}

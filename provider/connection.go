@@ -1,0 +1,150 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	dockerclient "github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+)
+
+// openTimeout bounds how long it may take to reach ledger or reconciler for the first time.
+const openTimeout = time.Minute
+
+// connection opens what a configuration names, each thing once, when it is first needed. A failure
+// is not remembered: the next caller tries again.
+type connection struct {
+	settings settings
+	books    map[sandbox.Backend]sandbox.PriceBook
+	version  string
+	log      *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	service *configured.Service
+	engine  *dockerclient.Client
+	closers []io.Closer // in the order of opening
+}
+
+// Service returns the lease service: the reconciler's, or one in this process.
+func (c *connection) Service(ctx context.Context) (configured.Service, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.service != nil {
+		return *c.service, nil
+	}
+	if err := known("the lease service", c.settings.serviceUnknown); err != nil {
+		return configured.Service{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	svc, closers, err := c.connect(ctx)
+	if err != nil {
+		return configured.Service{}, err
+	}
+	info, err := svc.Ledger(ctx)
+	if err != nil {
+		return configured.Service{}, errors.Join(err, closeAll(closers))
+	}
+	c.service = &configured.Service{Service: svc, LedgerID: info.ID}
+	c.closers = append(c.closers, closers...)
+	return *c.service, nil
+}
+
+func (c *connection) connect(ctx context.Context) (sandbox.Service, []io.Closer, error) {
+	if c.settings.reconcilerURL == "" {
+		return c.embed(ctx)
+	}
+	svc, err := client.New(client.Config{
+		URL: c.settings.reconcilerURL, Token: c.settings.token, Logger: c.log,
+		UserAgent: "terraform-provider-sandbox/" + c.version,
+	})
+	return svc, nil, err
+}
+
+// embed runs the service in this process, on the embedded ledger.
+func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io.Closer, err error) {
+	defer func() {
+		if err != nil {
+			err, closers = errors.Join(err, closeAll(closers)), nil
+		}
+	}()
+	executor, err := docker.New(docker.Config{Host: c.settings.dockerHost, Context: c.settings.dockerContext, Logger: c.log})
+	if err != nil {
+		return nil, closers, err
+	}
+	closers = append(closers, executor)
+	store, err := ledger.Open(ctx, c.settings.ledgerURL, ledger.Options{Logger: c.log})
+	if err != nil {
+		return nil, closers, err
+	}
+	closers = append(closers, store)
+	engine, err := leasing.New(leasing.Config{
+		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Logger: c.log, Version: c.version,
+	})
+	if err != nil {
+		return nil, closers, err
+	}
+	return engine, append(closers, engine), nil
+}
+
+// Engine returns the Docker engine for images.
+func (c *connection) Engine(context.Context) (image.Engine, error) { return c.docker() }
+
+// Instance returns the id of the Docker engine that answers now. Errors: Unavailable.
+func (c *connection) Instance(ctx context.Context) (string, error) {
+	engine, err := c.docker()
+	if err != nil {
+		return "", err
+	}
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Unavailable, "ask Docker engine %s for its id: %w", engine.DaemonHost(), err)
+	}
+	return info.ID, nil
+}
+
+func (c *connection) docker() (*dockerclient.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.engine != nil {
+		return c.engine, nil
+	}
+	if err := known("the Docker engine", c.settings.engineUnknown); err != nil {
+		return nil, err
+	}
+	engine, err := docker.NewClient(docker.Config{Host: c.settings.dockerHost, Context: c.settings.dockerContext})
+	if err != nil {
+		return nil, err
+	}
+	c.engine = engine
+	c.closers = append(c.closers, engine)
+	return engine, nil
+}
+
+// Close ends the connections that were opened, the last one first.
+func (c *connection) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := closeAll(c.closers)
+	c.service, c.engine, c.closers = nil, nil, nil
+	return err
+}
+
+func closeAll(closers []io.Closer) error {
+	var errs []error
+	for i := len(closers) - 1; i >= 0; i-- {
+		errs = append(errs, closers[i].Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,52 @@
+package provider
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+)
+
+// logger passes on records to Terraform's log (TF_LOG), of which ctx holds the way there. Work that
+// outlives one request logs the same way.
+func logger(ctx context.Context) *slog.Logger {
+	return slog.New(handler{ctx: context.WithoutCancel(ctx)})
+}
+
+// handler is an slog.Handler. Groups, which this program does not use, are flattened.
+type handler struct {
+	ctx   context.Context //nolint:containedctx // it is where tflog keeps its logger
+	attrs []slog.Attr
+}
+
+// Enabled leaves the choice of a level to TF_LOG.
+func (h handler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return handler{h.ctx, append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)}
+}
+
+func (h handler) WithGroup(string) slog.Handler { return h }
+
+func (h handler) Handle(_ context.Context, r slog.Record) error {
+	fields := make(map[string]any, len(h.attrs)+r.NumAttrs())
+	add := func(a slog.Attr) bool {
+		fields[a.Key] = a.Value.Resolve().Any()
+		return true
+	}
+	for _, a := range h.attrs {
+		add(a)
+	}
+	r.Attrs(add)
+	switch {
+	case r.Level >= slog.LevelError:
+		tflog.Error(h.ctx, r.Message, fields)
+	case r.Level >= slog.LevelWarn:
+		tflog.Warn(h.ctx, r.Message, fields)
+	case r.Level >= slog.LevelInfo:
+		tflog.Info(h.ctx, r.Message, fields)
+	default:
+		tflog.Debug(h.ctx, r.Message, fields)
+	}
+	return nil
+}

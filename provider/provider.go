@@ -1,0 +1,133 @@
+// Package provider is the Terraform provider sandbox: its configuration, and the way from there to
+// the lease service.
+package provider
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	costdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/cost"
+	driftdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/drift"
+	environmentdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/environment"
+	leasedata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
+	leasesdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/leases"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/resources/containerimage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
+	"github.com/sandbox-lease/terraform-provider-sandbox/resources/lease"
+)
+
+// Address is the provider's in the public registry.
+const Address = "registry.terraform.io/sandbox-lease/sandbox"
+
+var (
+	_ provider.ProviderWithValidateConfig = (*Provider)(nil)
+	_ io.Closer                           = (*Provider)(nil)
+)
+
+// Provider is the provider sandbox. It opens ledger, reconciler and engine when they are first
+// needed, so that validating touches none of them.
+type Provider struct {
+	version string
+	getenv  func(string) string
+
+	mu   sync.Mutex // guards open
+	open []*connection
+}
+
+// New returns a constructor of the provider. Each provider made is an [io.Closer].
+func New(version string) func() provider.Provider {
+	return func() provider.Provider { return &Provider{version: version, getenv: os.Getenv} }
+}
+
+// Metadata names the provider.
+func (p *Provider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+	resp.TypeName = "sandbox"
+	resp.Version = p.version
+}
+
+// ValidateConfig checks what is known of the configuration.
+func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest, resp *provider.ValidateConfigResponse) {
+	var m model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(m.check()...)
+	}
+}
+
+// Configure reads configuration and environment. It connects to nothing.
+func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
+	var m model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	s, diags := m.resolve(p.getenv)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	books, err := s.priceBooks()
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed("Reading Price Book Failed", err, nil)...)
+		return
+	}
+	c := &connection{settings: s, books: books, version: p.version, log: logger(ctx)}
+	p.keep(c)
+	shared := &configured.Provider{
+		Open:       c.Service,
+		Images:     image.NewBuilder(image.Config{Connect: c.Engine, Instance: c.Instance}),
+		PriceBooks: books,
+		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
+	}
+	resp.ResourceData, resp.DataSourceData = shared, shared
+}
+
+// Resources lists the resources.
+func (p *Provider) Resources(context.Context) []func() resource.Resource {
+	return []func() resource.Resource{
+		environment.NewResource,
+		lease.NewResource,
+		containerimage.NewResource,
+		containerimage.NewShortResource,
+	}
+}
+
+// DataSources lists the data sources.
+func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {
+	return []func() datasource.DataSource{
+		environmentdata.NewDataSource,
+		leasedata.NewDataSource,
+		leasesdata.NewDataSource,
+		costdata.NewDataSource,
+		driftdata.NewDataSource,
+	}
+}
+
+func (p *Provider) keep(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = append(p.open, c)
+}
+
+// Close ends all connections. Sandboxes go on.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, c := range p.open {
+		errs = append(errs, c.Close())
+	}
+	p.open = nil
+	return errors.Join(errs...)
+}

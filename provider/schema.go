@@ -1,0 +1,89 @@
+package provider
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+)
+
+// model is the provider's configuration.
+type model struct {
+	Ledger     types.String     `tfsdk:"ledger"`
+	Reconciler *reconcilerModel `tfsdk:"reconciler"`
+	Docker     *dockerModel     `tfsdk:"docker"`
+}
+
+type reconcilerModel struct {
+	URL       types.String `tfsdk:"url"`
+	Token     types.String `tfsdk:"token"`
+	AllowHTTP types.Bool   `tfsdk:"allow_http"`
+}
+
+type dockerModel struct {
+	Host      types.String `tfsdk:"host"`
+	Context   types.String `tfsdk:"context"`
+	PriceBook types.String `tfsdk:"price_book"`
+}
+
+// Schema describes the provider's configuration.
+func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
+	notEmpty := []validator.String{stringvalidator.LengthAtLeast(1)}
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Leases sandboxes to agents: environments, leases and container images, with drift and cost in the plan.",
+		Attributes: map[string]schema.Attribute{
+			"ledger": schema.StringAttribute{
+				MarkdownDescription: "URL of the embedded ledger, such as `sqlite:///var/lib/sandbox/ledger.db`, for use without a reconciler. " +
+					"Default: `ledger.db` under `$XDG_STATE_HOME/terraform-provider-sandbox`, or under `~/.local/state/terraform-provider-sandbox`. Conflicts with `reconciler`.",
+				Optional:   true,
+				Validators: notEmpty,
+			},
+		},
+		Blocks: map[string]schema.Block{
+			"reconciler": schema.SingleNestedBlock{
+				MarkdownDescription: "Reconciler that keeps the ledger and runs the sandboxes. Without it, and without `SANDBOX_RECONCILER_URL`, the provider does that itself: " +
+					"then nothing puts idle sandboxes to sleep, and a lease whose time is up is ended by the next command that touches it.",
+				Attributes: map[string]schema.Attribute{
+					"url": schema.StringAttribute{
+						MarkdownDescription: "URL of the reconciler. Default: `SANDBOX_RECONCILER_URL`.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+					"token": schema.StringAttribute{
+						MarkdownDescription: "Bearer token. Default: `SANDBOX_RECONCILER_TOKEN`, which keeps it out of the configuration.",
+						Optional:            true,
+						Sensitive:           true,
+						Validators:          notEmpty,
+					},
+					"allow_http": schema.BoolAttribute{
+						MarkdownDescription: "Accept an `http://` URL of another machine, to which the token travels in clear text. Default: `false`; loopback addresses need no permission.",
+						Optional:            true,
+					},
+				},
+			},
+			"docker": schema.SingleNestedBlock{
+				MarkdownDescription: "Docker engine that builds images and, without a reconciler, runs the sandboxes.",
+				Attributes: map[string]schema.Attribute{
+					"host": schema.StringAttribute{
+						MarkdownDescription: "Address of the engine, `unix://`, `tcp://` or `ssh://`. Default: as the docker command finds it (`context`, `DOCKER_HOST`, `DOCKER_CONTEXT`, the current context, the default socket).",
+						Optional:            true,
+						Validators:          append(notEmpty, stringvalidator.ConflictsWith(contextPath())),
+					},
+					"context": schema.StringAttribute{
+						MarkdownDescription: "Context of the docker command line. Conflicts with `host`.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+					"price_book": schema.StringAttribute{
+						MarkdownDescription: "Path of a JSON file with what the engine costs. Estimates of the plan use it, and so does the embedded ledger; a reconciler has its own, which should be the same file. Default: everything is free.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+				},
+			},
+		},
+	}
+}
