@@ -119,7 +119,8 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 }
 
 // await polls until a condition holds: the engine reports no end of some of its own work.
-func await(ctx context.Context, limit time.Duration, done func(context.Context) (bool, error)) error {
+// Errors: those of done, and Timeout.
+func await(ctx context.Context, what string, limit time.Duration, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	const first, last = 5 * time.Millisecond, 200 * time.Millisecond
@@ -131,7 +132,7 @@ func await(ctx context.Context, limit time.Duration, done func(context.Context) 
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return sandbox.Errorf(sandbox.Timeout, "docker: wait until %s: %w", what, ctx.Err()).WithReason(sandbox.ReasonTimeout)
 		}
 	}
 }

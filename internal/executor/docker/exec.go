@@ -160,12 +160,12 @@ func (e *Executor) hijack(ctx context.Context, execID string) (types.HijackedRes
 // refused explains why an engine did not run the helper: the client gives some answers no class, so
 // the sandbox itself is asked.
 func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) error {
-	c, err := e.inspect(ctx, h)
-	if isCode(err, sandbox.NotFound) {
-		return err
-	}
-	if err != nil {
+	if isCode(cause, sandbox.UnknownOutcome) {
 		return cause
+	}
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return err
 	}
 	if s := stateOf(c.State); s != sandbox.StateRunning {
 		return e.wrongState(h, s)
@@ -216,7 +216,7 @@ func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helpe
 	if call.id == "" {
 		return nil // a file transfer ends with its streams
 	}
-	return await(ctx, killLimit, func(ctx context.Context) (bool, error) {
+	return await(ctx, "command "+call.id+" has ended", killLimit, func(ctx context.Context) (bool, error) {
 		x, err := e.inspectExec(ctx, execID)
 		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && x.Pid != 0) {
 			return true, nil

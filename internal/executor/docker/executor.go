@@ -50,13 +50,9 @@ var _ sandbox.Executor = (*Executor)(nil)
 // New returns an executor for the engine that cfg names. It does not connect.
 // Errors: Invalid, when the address or context cannot be used.
 func New(cfg Config) (*Executor, error) {
-	opts, err := clientOptions(cfg)
+	api, err := NewClient(cfg)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "docker: find the engine: %w", err)
-	}
-	api, err := client.NewClientWithOpts(opts...)
-	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client: %w", err)
+		return nil, err
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -90,10 +86,14 @@ func (e *Executor) Instance(ctx context.Context) (string, error) {
 func (e *Executor) engineOf(ctx context.Context, instance string) (system.Info, error) {
 	info, err := e.engine(ctx)
 	if err == nil && info.ID != instance {
-		err = sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
-			info.ID, e.api.DaemonHost(), instance).WithReason(sandbox.ReasonOtherInstance)
+		err = e.otherInstance(info.ID, instance)
 	}
 	return info, err
+}
+
+func (e *Executor) otherInstance(found, meant string) error {
+	return sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
+		found, e.api.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
 }
 
 func (e *Executor) confirm(ctx context.Context, instance string) error {

@@ -18,6 +18,7 @@ const (
 	labelEnvironment = labelPrefix + "environment"
 	labelRole        = labelPrefix + "role"
 	labelSandbox     = labelPrefix + "sandbox"
+	labelInstance    = labelPrefix + "instance"
 	labelLease       = labelPrefix + "lease"
 	labelGeneration  = labelPrefix + "generation"
 	labelAgent       = labelPrefix + "agent"
@@ -100,6 +101,7 @@ func handleLabels(h sandbox.Handle, r role) map[string]string {
 
 func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
 	l := handleLabels(spec.Handle, roleSandbox)
+	l[labelInstance] = spec.Instance
 	l[labelLease] = spec.LeaseID
 	l[labelGeneration] = strconv.FormatInt(spec.Generation, 10)
 	l[labelAgent] = spec.AgentDID

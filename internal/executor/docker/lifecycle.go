@@ -88,24 +88,12 @@ func (e *Executor) unless(ctx context.Context, h sandbox.Handle, err error, want
 
 // Kill implements sandbox.Lifecycle.
 func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
-	if err := checkHandle(h); err != nil {
-		return err
+	c, err := e.inspect(ctx, h) // NotFound is the word of the sandbox's own engine
+	if err == nil {
+		err = e.removeContainer(ctx, c.ID)
 	}
-	c, err := e.lookUp(ctx, sandboxName(h))
-	switch {
-	case isCode(err, sandbox.NotFound):
-		// Only the sandbox's own engine can say that it is gone.
-		if err := e.confirm(ctx, h.Instance); err != nil {
-			return err
-		}
-	case err != nil:
+	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
-	case carries(c.Config.Labels, handleLabels(h, roleSandbox)):
-		if err := e.removeContainer(ctx, c.ID); err != nil {
-			return err
-		}
-	default:
-		return notOurs("container", sandboxName(h))
 	}
 	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
 		return err
@@ -125,7 +113,7 @@ func (e *Executor) removeContainer(ctx context.Context, id string) error {
 	case isCode(err, sandbox.NotFound):
 		return nil
 	case isCode(err, sandbox.Conflict): // its removal is under way
-		return await(ctx, removalLimit, func(ctx context.Context) (bool, error) {
+		return await(ctx, "container "+id+" is removed", removalLimit, func(ctx context.Context) (bool, error) {
 			_, err := e.lookUp(ctx, id)
 			if isCode(err, sandbox.NotFound) {
 				return true, nil
@@ -152,21 +140,16 @@ func (e *Executor) removeVolume(ctx context.Context, name string, labels map[str
 		return notOurs("volume", name)
 	}
 	// A volume stays in use for a moment after its container has gone.
-	var last error
-	err = await(ctx, removalLimit, func(ctx context.Context) (bool, error) {
-		last = e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {
+		err := e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
 			return e.api.VolumeRemove(ctx, name, false)
 		})
-		if isCode(last, sandbox.Conflict) {
+		if isCode(err, sandbox.Conflict) {
 			return false, nil
 		}
-		if isCode(last, sandbox.NotFound) {
-			return true, nil
+		if isCode(err, sandbox.NotFound) {
+			err = nil
 		}
-		return last == nil, last
+		return err == nil, err
 	})
-	if err != nil && last != nil {
-		return last
-	}
-	return err
 }

@@ -20,7 +20,7 @@ func (e *Executor) lookUp(ctx context.Context, name string) (container.InspectRe
 }
 
 // inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
-// Conflict when something else has its name.
+// Unavailable if it is another; Conflict when something else has the container's name.
 func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.InspectResponse, error) {
 	if err := checkHandle(h); err != nil {
 		return container.InspectResponse{}, err
@@ -33,6 +33,8 @@ func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.Ins
 		return c, err
 	case !carries(c.Config.Labels, handleLabels(h, roleSandbox)):
 		return c, notOurs("container", sandboxName(h))
+	case c.Config.Labels[labelInstance] != h.Instance:
+		return c, e.otherInstance(c.Config.Labels[labelInstance], h.Instance)
 	}
 	return c, nil
 }
@@ -56,16 +58,15 @@ func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Obser
 	if err != nil {
 		return sandbox.Observation{}, err
 	}
-	o := observe(c)
-	o.Instance = h.Instance
-	return o, nil
+	return observe(c), nil
 }
 
 func observe(c container.InspectResponse) sandbox.Observation {
 	labels := c.Config.Labels
 	o := sandbox.Observation{
 		Handle: sandbox.Handle{
-			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment], SandboxID: labels[labelSandbox],
+			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
+			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
 		},
 		State: stateOf(c.State),
 		Image: labels[labelImage],
@@ -98,10 +99,6 @@ func parseTime(s string) time.Time {
 
 // List implements sandbox.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
-	info, err := e.engine(ctx)
-	if err != nil {
-		return nil, err
-	}
 	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
 		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: sandboxesOf(ledgerID)})
 	})
@@ -118,9 +115,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 		if err != nil {
 			return nil, err
 		}
-		o := observe(c)
-		o.Instance = info.ID
-		list = append(list, o)
+		list = append(list, observe(c))
 	}
 	return list, nil
 }

@@ -51,15 +51,26 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 		return err
 	})
 	switch {
-	case isCode(err, sandbox.Conflict): // another caller made it meanwhile
-		if c, err = e.inspect(ctx, spec.Handle); err != nil {
-			return err
-		}
-		return e.bringUp(ctx, spec.Handle, c)
+	case isCode(err, sandbox.Conflict): // another caller makes it
+		return e.join(ctx, spec.Handle)
 	case err != nil:
 		return err
 	}
 	return e.start(ctx, spec.Handle)
+}
+
+// join brings up the container that another caller is making: its name is taken before it is there.
+func (e *Executor) join(ctx context.Context, h sandbox.Handle) error {
+	return await(ctx, "container "+sandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
+		c, err := e.inspect(ctx, h)
+		if isCode(err, sandbox.NotFound) {
+			return false, nil
+		}
+		if err == nil {
+			err = e.bringUp(ctx, h, c)
+		}
+		return err == nil, err
+	})
 }
 
 func checkSpec(spec sandbox.SandboxSpec) error {
@@ -105,45 +116,46 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
 // carrier. The engine fills only what is empty, so doing it twice is harmless.
 func (e *Executor) fillVolumes(ctx context.Context, h sandbox.Handle, s seed) error {
-	volumes := []mount.Mount{
-		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
-		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
-		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
-	}
+	volumes := sandboxMounts(h, s)
 	for _, v := range volumes {
 		if err := e.ensureVolume(ctx, v.Source, v.VolumeOptions.Labels); err != nil {
 			return err
 		}
 	}
-	create := func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx,
-			&container.Config{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
-			&container.HostConfig{Mounts: volumes, NetworkMode: "none"}, nil, nil, carrierName(h))
-		return err
-	}
-	r := change("create carrier", carrierName(h), sandbox.ReasonCreationFailed)
-	err := e.do(ctx, r, create)
+	err := e.carry(ctx, h, s, volumes)
 	if isCode(err, sandbox.NotFound) { // the seed is gone, or the image changed after Provision
 		if err = e.ensureSeed(ctx, s); err == nil {
-			err = e.do(ctx, r, create)
+			err = e.carry(ctx, h, s, volumes)
 		}
 	}
-	if isCode(err, sandbox.Conflict) {
-		return e.awaitCarrier(ctx, h)
-	}
-	if err != nil {
-		return err
-	}
-	return e.removeContainer(ctx, carrierName(h))
+	return err
 }
 
-// awaitCarrier waits for another caller's carrier, which has filled the volumes once it exists.
-// One that stays was left by a crash.
-func (e *Executor) awaitCarrier(ctx context.Context, h sandbox.Handle) error {
-	return await(ctx, changeLimit, func(ctx context.Context) (bool, error) {
-		err := e.removeContainer(ctx, carrierName(h))
-		return err == nil, err
+// carry creates a carrier and removes it. Its name lets one caller fill the volumes at a time; a
+// carrier that exists, another caller's or one that a crash left, has done its work.
+func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, volumes []mount.Mount) error {
+	name := carrierName(h)
+	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
+		err := e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+			_, err := e.api.ContainerCreate(ctx,
+				&container.Config{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
+				&container.HostConfig{Mounts: volumes, NetworkMode: "none"}, nil, nil, name)
+			return err
+		})
+		if err != nil && !isCode(err, sandbox.Conflict) {
+			return false, err
+		}
+		return err == nil, e.removeContainer(ctx, name)
 	})
+}
+
+// sandboxMounts are the volumes of a sandbox: the guest's, which its environment shares, and its own two.
+func sandboxMounts(h sandbox.Handle, s seed) []mount.Mount {
+	return []mount.Mount{
+		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
+		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
+		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
+	}
 }
 
 func volumeMount(name, target string, labels map[string]string) mount.Mount {
@@ -183,13 +195,9 @@ func assignments(env map[string]string) []string {
 }
 
 func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
-	noInit, h := false, spec.Handle
-	mounts := []mount.Mount{
-		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
-		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
-		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
-	}
-	mounts[0].ReadOnly = true
+	noInit := false
+	mounts := sandboxMounts(spec.Handle, s)
+	mounts[0].ReadOnly = true // the guest
 	for _, m := range mounts {
 		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
 	}

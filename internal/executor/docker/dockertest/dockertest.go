@@ -6,20 +6,20 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/jsonmessage"
 )
-
-// BusyboxImage is the reference of the image that Busybox makes.
-const BusyboxImage = "sandbox-test/busybox:latest"
 
 // Busybox returns the reference of an image with a shell and the usual commands. It stays on the
 // engine for the next test.
@@ -39,7 +39,7 @@ func Busybox(t testing.TB) string {
 			files = append(files, File{Name: "bin/" + name, Link: "busybox"})
 		}
 	}
-	return Import(t, BusyboxImage, files, "ENV PATH=/bin")
+	return Import(t, "sandbox-test/busybox", files, "ENV PATH=/bin")
 }
 
 // File is one entry of an image. A name that ends in a slash is a directory.
@@ -52,33 +52,25 @@ type File struct {
 }
 
 // Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
-// reference. When the engine has an image of that name with the same number of files, it is replaced.
-func Import(t testing.TB, ref string, files []File, changes ...string) string {
+// reference: the repository, and a tag that stands for the content, so that a second call finds the
+// first one's image.
+func Import(t testing.TB, repository string, files []File, changes ...string) string {
 	t.Helper()
-	api := engine(t)
-	var layer bytes.Buffer
-	tw := tar.NewWriter(&layer)
-	for _, f := range files {
-		h := tar.Header{Name: f.Name, Mode: f.Mode, Uid: f.UID, Gid: f.GID, Size: int64(len(f.Content)), Typeflag: tar.TypeReg, Linkname: f.Link}
-		switch {
-		case f.Link != "":
-			h.Typeflag = tar.TypeSymlink
-		case f.Name[len(f.Name)-1] == '/':
-			h.Typeflag = tar.TypeDir
-		}
-		if err := tw.WriteHeader(&h); err != nil {
-			t.Fatalf("make image %s: %v", ref, err)
-		}
-		if _, err := tw.Write(f.Content); err != nil {
-			t.Fatalf("make image %s: %v", ref, err)
-		}
-	}
-	if err := tw.Close(); err != nil {
-		t.Fatalf("make image %s: %v", ref, err)
-	}
+	api := Engine(t)
+	layer := layerOf(t, files)
+	sum := sha256.Sum256(append(layer, strings.Join(changes, "\n")...))
+	ref := repository + ":" + hex.EncodeToString(sum[:6])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	answer, err := api.ImageImport(ctx, image.ImportSource{Source: &layer, SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
+	_, err := api.ImageInspect(ctx, ref)
+	if err == nil {
+		return ref
+	}
+	if !cerrdefs.IsNotFound(err) {
+		t.Fatalf("look for image %s: %v", ref, err)
+	}
+	source := image.ImportSource{Source: bytes.NewReader(layer), SourceName: "-"}
+	answer, err := api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}
@@ -89,11 +81,36 @@ func Import(t testing.TB, ref string, files []File, changes ...string) string {
 	return ref
 }
 
+func layerOf(t testing.TB, files []File) []byte {
+	t.Helper()
+	var layer bytes.Buffer
+	tw := tar.NewWriter(&layer)
+	for _, f := range files {
+		h := tar.Header{Name: f.Name, Mode: f.Mode, Uid: f.UID, Gid: f.GID, Size: int64(len(f.Content)), Typeflag: tar.TypeReg, Linkname: f.Link}
+		switch {
+		case f.Link != "":
+			h.Typeflag = tar.TypeSymlink
+		case strings.HasSuffix(f.Name, "/"):
+			h.Typeflag = tar.TypeDir
+		}
+		if err := tw.WriteHeader(&h); err != nil {
+			t.Fatalf("pack %s: %v", f.Name, err)
+		}
+		if _, err := tw.Write(f.Content); err != nil {
+			t.Fatalf("pack %s: %v", f.Name, err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return layer.Bytes()
+}
+
 // RemoveImage removes an image when the test ends.
 func RemoveImage(t testing.TB, ref string) {
 	t.Helper()
 	t.Cleanup(func() {
-		api := engine(t)
+		api := Engine(t)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if _, err := api.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
@@ -102,33 +119,13 @@ func RemoveImage(t testing.TB, ref string) {
 	})
 }
 
-// Compile compiles a Go program, given as the source of its main package, to a static Linux binary.
-func Compile(t testing.TB, source string) []byte {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "program", "main.go")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GO111MODULE=off", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("compile a test program: %v\n%s", err, out)
-	}
-	program, err := os.ReadFile(filepath.Join(dir, "program"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
-
-// engine returns a client of the engine that DOCKER_HOST names. The test is skipped without one.
-func engine(t testing.TB) *client.Client {
+// Engine returns a client of the engine that DOCKER_HOST names.
+func Engine(t testing.TB) *client.Client {
 	t.Helper()
 	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		t.Fatalf("connect to the Docker Engine: %v", err)
 	}
-	t.Cleanup(func() { _ = api.Close() })
+	t.Cleanup(func() { _ = api.Close() }) // only closes idle connections
 	return api
 }

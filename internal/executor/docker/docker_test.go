@@ -1,0 +1,84 @@
+package docker_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+	"go.uber.org/goleak"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestContract(t *testing.T) {
+	executortest.Run(t, executortest.Config{
+		New: newExecutor, Image: dockertest.Busybox(t),
+		RemoveBehindBack: func(t *testing.T, h sandbox.Handle) {
+			if err := dockertest.Engine(t).ContainerRemove(t.Context(), name(h), container.RemoveOptions{Force: true}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		StopBehindBack: func(t *testing.T, h sandbox.Handle) {
+			if err := dockertest.Engine(t).ContainerKill(t.Context(), name(h), "KILL"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Leftovers: leftovers,
+	})
+}
+
+func newExecutor(t *testing.T) sandbox.Executor {
+	t.Helper()
+	x, err := docker.New(docker.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// name is the documented name of a sandbox's container.
+func name(h sandbox.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
+
+// leftovers names all that the engine has of a ledger.
+func leftovers(t *testing.T, ledgerID string) []string {
+	t.Helper()
+	api := dockertest.Engine(t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.ledger="+ledgerID))
+	var left []string
+	containers, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range containers {
+		left = append(left, fmt.Sprintf("container %v", c.Names))
+	}
+	volumes, err := api.VolumeList(ctx, volume.ListOptions{Filters: f})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, v := range volumes.Volumes {
+		left = append(left, "volume "+v.Name)
+	}
+	images, err := api.ImageList(ctx, image.ListOptions{All: true, Filters: f})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, i := range images {
+		left = append(left, fmt.Sprintf("image %v", i.RepoTags))
+	}
+	return left
+}

@@ -1,0 +1,121 @@
+package executortest
+
+import (
+	"archive/tar"
+	_ "embed"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func testDeadline(t *testing.T, cfg Config) {
+	w := newWorld(t, cfg)
+	w.needExec(t)
+	t.Run("a sandbox ends itself", func(t *testing.T) {
+		t.Parallel()
+		h := w.spawn(t, deadlineIn(2*time.Second))
+		w.awaitState(t, h, sandbox.StateStopped)
+	})
+	t.Run("a paused sandbox ends as it thaws", func(t *testing.T) {
+		t.Parallel()
+		pausedDeadline(t, w)
+	})
+	t.Run("a stopped sandbox runs nothing past it", func(t *testing.T) {
+		t.Parallel()
+		const in = 2 * time.Second
+		h := w.spawn(t, deadlineIn(in))
+		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+		<-time.After(in)
+		if err := w.x.Wake(t.Context(), h); err != nil {
+			wantError(t, err, sandbox.Failed, "")
+		}
+		w.awaitState(t, h, sandbox.StateStopped)
+	})
+	t.Run("hostile code cannot put it off", func(t *testing.T) {
+		t.Parallel()
+		attackedDeadline(t, w)
+	})
+	t.Run("hostile code cannot keep a command from being ended", func(t *testing.T) {
+		t.Parallel()
+		attackedCommand(t, w)
+	})
+}
+
+func deadlineIn(d time.Duration) func(*sandbox.SandboxSpec) {
+	return func(s *sandbox.SandboxSpec) { s.Deadline = time.Now().Add(d) }
+}
+
+func pausedDeadline(t *testing.T, w *world) {
+	if !w.x.Capabilities().Pause {
+		t.Skip("the backend cannot pause")
+	}
+	const in = 3 * time.Second
+	h := w.spawn(t, deadlineIn(in))
+	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
+	<-time.After(in)
+	w.wantState(t, h, sandbox.StatePaused)
+	if err := w.x.Wake(t.Context(), h); err != nil {
+		wantError(t, err, sandbox.Failed, "")
+	}
+	w.awaitState(t, h, sandbox.StateStopped)
+}
+
+// attacker tries, with the rights of the sandbox's user, to trace, stop, starve and read process 1.
+//
+//go:embed testdata/attacker.go
+var attacker string
+
+func attackedDeadline(t *testing.T, w *world) {
+	const in = 12 * time.Second
+	program := Compile(t, attacker)
+	spec := w.spec()
+	spec.Deadline = time.Now().Add(in)
+	must(t, w.x.Spawn(t.Context(), spec))
+	h := spec.Handle
+	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("attacker", program))))
+	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"/workspace/attacker"}})
+	if res.ExitCode != 0 {
+		t.Fatalf("the attacker ended with %+v: %s", res.ExitCode, res.Stderr)
+	}
+	for line := range strings.Lines(res.stdout()) {
+		if attack, outcome, _ := strings.Cut(strings.TrimSpace(line), ": "); outcome == "succeeded" && !harmless[attack] {
+			t.Errorf("%s: succeeded", attack)
+		}
+	}
+	if time.Now().Before(spec.Deadline.Add(-time.Second)) {
+		w.wantState(t, h, sandbox.StateRunning)
+	}
+	w.awaitState(t, h, sandbox.StateStopped)
+	if late := time.Since(spec.Deadline); late > patience/3 {
+		t.Errorf("the sandbox ended %s after its deadline", late)
+	}
+}
+
+// harmless attacks are ones that the kernel permits, and that do not put the deadline off.
+var harmless = map[string]bool{
+	"SIGSTOP": true, "SIGKILL": true, "SIGTSTP": true, // taken by the kernel, never delivered to process 1
+	"prlimit NOFILE": true, "prlimit NPROC": true, "prlimit STACK": true, "nice": true, "scheduler": true, "affinity": true,
+}
+
+func attackedCommand(t *testing.T, w *world) {
+	h := w.spawn(t)
+	// The command stops the helper that is to end it, and would outlive its timeout.
+	res, err := sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "kill -STOP $PPID; sleep 7006"}, Timeout: sandbox.Duration(time.Second),
+	}.Normalize()
+	must(t, err)
+	if _, err := w.x.Exec(t.Context(), h, res); err == nil {
+		t.Error("a command whose helper is stopped has a result")
+	}
+	if n := w.alive(t, h, "sleep 7006"); n != 0 {
+		t.Errorf("%d processes of the command survive", n)
+	}
+}
+
+func executable(name string, content []byte) tar.Header {
+	h := file(name, string(content))
+	h.Mode = 0o755
+	return h
+}

@@ -1,0 +1,193 @@
+// Package executortest is the contract of sandbox.Executor as one suite of tests. Every backend
+// passes it, skipping only what its capabilities exclude.
+package executortest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config says how to run the suite on a backend.
+type Config struct {
+	// New returns an executor of one and the same backend instance; the suite closes it.
+	New func(t *testing.T) sandbox.Executor
+	// Image has a POSIX shell and the usual commands, if the backend runs commands.
+	Image string
+	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for.
+	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
+	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
+	Leftovers func(t *testing.T, ledgerID string) []string
+}
+
+// Run runs the suite.
+func Run(t *testing.T, cfg Config) {
+	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(t, cfg) })
+	t.Run("Observer", func(t *testing.T) { testObserver(t, cfg) })
+	t.Run("Exec", func(t *testing.T) { testExec(t, cfg) })
+	t.Run("Hardening", func(t *testing.T) { testHardening(t, cfg) })
+	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })
+	t.Run("Deadline", func(t *testing.T) { testDeadline(t, cfg) })
+}
+
+// patience bounds every wait for a backend; it is generous because test machines are busy.
+const patience = 30 * time.Second
+
+// world is one environment of one fresh ledger on the backend under test.
+type world struct {
+	Config
+	x   sandbox.Executor
+	ref sandbox.EnvironmentRef
+}
+
+// newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
+func newWorld(t *testing.T, cfg Config) *world {
+	t.Helper()
+	x := cfg.New(t)
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Errorf("close the executor: %v", err)
+		}
+	})
+	instance, err := x.Instance(t.Context())
+	must(t, err)
+	w := &world{Config: cfg, x: x, ref: sandbox.EnvironmentRef{
+		LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "contract-1", Instance: instance,
+	}}
+	t.Cleanup(func() { w.cleanUp(t) })
+	must(t, x.Provision(t.Context(), w.ref, w.environment()))
+	return w
+}
+
+// needExec skips a test on a backend that runs no commands.
+func (w *world) needExec(t *testing.T) {
+	t.Helper()
+	if !w.x.Capabilities().Exec {
+		t.Skip("the backend runs no commands")
+	}
+}
+
+func (w *world) environment() sandbox.EnvironmentSpec {
+	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: resources()}.WithDefaults()
+}
+
+func resources() sandbox.Resources {
+	return sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64}
+}
+
+func (w *world) cleanUp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 4*patience)
+	defer cancel()
+	list, err := w.x.List(ctx, w.ref.LedgerID)
+	if err != nil {
+		t.Errorf("list what the test made: %v", err)
+	}
+	for _, o := range list {
+		if err := w.x.Kill(ctx, o.Handle); err != nil {
+			t.Errorf("kill what the test made: %v", err)
+		}
+	}
+	if err := w.x.Deprovision(ctx, w.ref); err != nil {
+		t.Errorf("deprovision: %v", err)
+	}
+	if w.Leftovers != nil {
+		for _, left := range w.Leftovers(t, w.ref.LedgerID) {
+			t.Errorf("left behind: %s", left)
+		}
+	}
+}
+
+// spec describes a new sandbox.
+func (w *world) spec() sandbox.SandboxSpec {
+	const agent = "did:plc:contract"
+	return sandbox.SandboxSpec{
+		Handle: sandbox.Handle{
+			LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
+			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
+		},
+		LeaseID: sandbox.LeaseID(agent, w.ref.EnvironmentID), Generation: 1, AgentDID: agent,
+		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: resources(), Network: sandbox.NetworkNone,
+		SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
+		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
+	}
+}
+
+// spawn makes a sandbox, changed by the given functions.
+func (w *world) spawn(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+	t.Helper()
+	spec := w.spec()
+	for _, f := range change {
+		f(&spec)
+	}
+	must(t, w.x.Spawn(t.Context(), spec))
+	return spec.Handle
+}
+
+func (w *world) state(t *testing.T, h sandbox.Handle) sandbox.State {
+	t.Helper()
+	o, err := w.x.Inspect(t.Context(), h)
+	must(t, err)
+	return o.State
+}
+
+func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+	t.Helper()
+	if got := w.state(t, h); got != want {
+		t.Fatalf("state is %s, want %s", got, want)
+	}
+}
+
+// awaitState waits for a state that the backend reaches by itself.
+func (w *world) awaitState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+	t.Helper()
+	eventually(t, "sandbox is "+string(want), func() bool { return w.state(t, h) == want })
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError checks code and, unless empty, reason.
+func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason) {
+	t.Helper()
+	if sandbox.CodeOf(err) != code || (reason != "" && sandbox.ReasonOf(err) != reason) {
+		t.Errorf("error has code %q and reason %q, want %q and %q: %v", sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
+	}
+}
+
+// Compile compiles a Go program, given as the source of its main package, to a static Linux binary.
+func Compile(t testing.TB, source string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "program", "main.go")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compile a test program: %v\n%s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}

@@ -1,0 +1,197 @@
+package executortest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func testLifecycle(t *testing.T, cfg Config) {
+	w := newWorld(t, cfg)
+	for name, test := range map[string]func(*testing.T, *world){
+		"spawning twice finds the first sandbox":          spawnTwice,
+		"eight racing spawns make one sandbox":            spawnRacing,
+		"a killed sandbox is gone, also for the next":     killTwice,
+		"a sandbox that never was counts as killed":       killUnknown,
+		"a paused and a stopped sandbox can be killed":    killAsleep,
+		"a sandbox removed behind the back can be killed": killRemoved,
+		"a sandbox sleeps by pause and wakes":             func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepPause) },
+		"a sandbox sleeps by stop and wakes":              func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepStop) },
+		"sleep and wake of an absent sandbox":             sleepUnknown,
+		"a handle of another instance is unavailable":     otherInstance,
+		"an environment in use is not deprovisioned":      deprovisionInUse,
+		"provisioning twice and deprovisioning twice":     provisionTwice,
+		"an absent image is named as such":                missingImage,
+		"kill takes the files along":                      killRemovesFiles,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w)
+		})
+	}
+}
+
+func spawnTwice(t *testing.T, w *world) {
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	first, err := w.x.Inspect(t.Context(), spec.Handle)
+	must(t, err)
+	must(t, w.x.Spawn(t.Context(), spec))
+	second, err := w.x.Inspect(t.Context(), spec.Handle)
+	must(t, err)
+	if first.State != sandbox.StateRunning || second != first {
+		t.Errorf("after the second spawn: %+v, want %+v", second, first)
+	}
+}
+
+func spawnRacing(t *testing.T, w *world) {
+	spec := w.spec()
+	const callers = 8
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			if err := w.x.Spawn(t.Context(), spec); err != nil {
+				t.Errorf("spawn: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	list, err := w.x.List(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	found := 0
+	for _, o := range list {
+		if o.Handle == spec.Handle {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d callers made %d sandboxes, want 1", callers, found)
+	}
+	w.wantState(t, spec.Handle, sandbox.StateRunning)
+}
+
+func killTwice(t *testing.T, w *world) {
+	h := w.spawn(t)
+	for range 2 {
+		must(t, w.x.Kill(t.Context(), h))
+		_, err := w.x.Inspect(t.Context(), h)
+		wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	}
+}
+
+func killUnknown(t *testing.T, w *world) { must(t, w.x.Kill(t.Context(), w.spec().Handle)) }
+
+func killAsleep(t *testing.T, w *world) {
+	for _, mode := range w.sleepModes() {
+		h := w.spawn(t)
+		must(t, w.x.Sleep(t.Context(), h, mode))
+		must(t, w.x.Kill(t.Context(), h))
+		_, err := w.x.Inspect(t.Context(), h)
+		wantError(t, err, sandbox.NotFound, "")
+	}
+}
+
+func (w *world) sleepModes() []sandbox.SleepMode {
+	if w.x.Capabilities().Pause {
+		return []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop}
+	}
+	return []sandbox.SleepMode{sandbox.SleepStop}
+}
+
+func killRemoved(t *testing.T, w *world) {
+	h := w.spawn(t)
+	w.RemoveBehindBack(t, h)
+	_, err := w.x.Inspect(t.Context(), h)
+	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	must(t, w.x.Kill(t.Context(), h))
+}
+
+func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
+	asleep := sandbox.StateStopped
+	if mode == sandbox.SleepPause {
+		if asleep = sandbox.StatePaused; !w.x.Capabilities().Pause {
+			t.Skip("the backend cannot pause")
+		}
+	}
+	h := w.spawn(t)
+	for range 2 { // the second time it is asleep, then awake, already
+		must(t, w.x.Sleep(t.Context(), h, mode))
+		w.wantState(t, h, asleep)
+	}
+	for range 2 {
+		must(t, w.x.Wake(t.Context(), h))
+		w.wantState(t, h, sandbox.StateRunning)
+	}
+}
+
+func sleepUnknown(t *testing.T, w *world) {
+	h := w.spec().Handle
+	wantError(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop), sandbox.NotFound, "")
+	wantError(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause), sandbox.NotFound, "")
+	wantError(t, w.x.Wake(t.Context(), h), sandbox.NotFound, "")
+}
+
+func otherInstance(t *testing.T, w *world) {
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	known, unknown := spec, w.spec()
+	known.Instance, unknown.Instance = "another-instance", "another-instance"
+	ref := w.ref
+	ref.Instance = "another-instance"
+	check := func(err error) {
+		t.Helper()
+		wantError(t, err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
+	}
+	for _, other := range []sandbox.SandboxSpec{known, unknown} {
+		check(w.x.Spawn(t.Context(), other))
+		check(w.x.Sleep(t.Context(), other.Handle, sandbox.SleepStop))
+		check(w.x.Wake(t.Context(), other.Handle))
+		check(w.x.Kill(t.Context(), other.Handle))
+		_, err := w.x.Inspect(t.Context(), other.Handle)
+		check(err)
+		_, err = w.x.Usage(t.Context(), other.Handle)
+		check(err)
+	}
+	check(w.x.Provision(t.Context(), ref, w.environment()))
+	check(w.x.Deprovision(t.Context(), ref))
+	w.wantState(t, spec.Handle, sandbox.StateRunning)
+}
+
+func deprovisionInUse(t *testing.T, w *world) {
+	w.spawn(t)
+	wantError(t, w.x.Deprovision(t.Context(), w.ref), sandbox.Conflict, "")
+}
+
+func provisionTwice(t *testing.T, w *world) {
+	ref := w.ref
+	ref.EnvironmentID = "contract-2.x_-"
+	for range 2 {
+		must(t, w.x.Provision(t.Context(), ref, w.environment()))
+	}
+	for range 2 {
+		must(t, w.x.Deprovision(t.Context(), ref))
+	}
+}
+
+func missingImage(t *testing.T, w *world) {
+	w.needExec(t)
+	env := w.environment()
+	env.Image = "sandbox-test/no-such-image:1"
+	wantError(t, w.x.Provision(t.Context(), w.ref, env), sandbox.NotFound, sandbox.ReasonImageNotFound)
+	spec := w.spec()
+	spec.Image = env.Image
+	wantError(t, w.x.Spawn(t.Context(), spec), sandbox.NotFound, sandbox.ReasonImageNotFound)
+}
+
+func killRemovesFiles(t *testing.T, w *world) {
+	w.needExec(t)
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	w.sh(t, spec.Handle, "echo secret > /workspace/mine; echo secret > /data/mine")
+	must(t, w.x.Kill(t.Context(), spec.Handle))
+	must(t, w.x.Spawn(t.Context(), spec)) // the same id, so that left volumes would be found
+	if got := w.sh(t, spec.Handle, "ls -A /workspace /data").stdout(); got != "/data:\n\n/workspace:\nconfig.json\n" {
+		t.Errorf("a new sandbox begins with %q", got)
+	}
+}

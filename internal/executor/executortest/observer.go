@@ -1,0 +1,219 @@
+package executortest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func testObserver(t *testing.T, cfg Config) {
+	w := newWorld(t, cfg)
+	for name, test := range map[string]func(*testing.T, *world){
+		"inspect reports what was asked for":          inspectReports,
+		"inspect sees a stop behind the back":         inspectSeesStop,
+		"looking wakes nothing":                       lookingWakesNothing,
+		"list knows this ledger only":                 listThisLedger,
+		"usage of running, paused and stopped":        usage,
+		"usage counts the CPU time that was used":     usageCPU,
+		"watch sees a kill and a removal":             watchSees,
+		"watch ends with its context":                 watchEnds,
+		"what is absent is not found":                 absentNotFound,
+		"a sandbox out of memory is reported as such": outOfMemorySandbox,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w)
+		})
+	}
+}
+
+func inspectReports(t *testing.T, w *world) {
+	spec := w.spec()
+	before := time.Now().Add(-time.Minute) // the backend's clock may differ a little
+	must(t, w.x.Spawn(t.Context(), spec))
+	got, err := w.x.Inspect(t.Context(), spec.Handle)
+	must(t, err)
+	want := sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, StartedAt: got.StartedAt}
+	if got != want {
+		t.Errorf("observation is\n%+v, want\n%+v", got, want)
+	}
+	if got.StartedAt.Before(before) {
+		t.Errorf("started at %s, want after %s", got.StartedAt, before)
+	}
+}
+
+func inspectSeesStop(t *testing.T, w *world) {
+	h := w.spawn(t)
+	w.StopBehindBack(t, h)
+	w.awaitState(t, h, sandbox.StateStopped)
+	list, err := w.x.List(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	i := slices.IndexFunc(list, func(o sandbox.Observation) bool { return o.Handle == h })
+	if i < 0 || list[i].State != sandbox.StateStopped {
+		t.Errorf("the list does not show %s as stopped: %+v", h.SandboxID, list)
+	}
+	must(t, w.x.Wake(t.Context(), h))
+	w.wantState(t, h, sandbox.StateRunning)
+}
+
+func lookingWakesNothing(t *testing.T, w *world) {
+	for _, mode := range w.sleepModes() {
+		h := w.spawn(t)
+		must(t, w.x.Sleep(t.Context(), h, mode))
+		asleep := w.state(t, h)
+		_, err := w.x.List(t.Context(), w.ref.LedgerID)
+		must(t, err)
+		if _, err := w.x.Usage(t.Context(), h); err != nil {
+			wantError(t, err, sandbox.Conflict, "")
+		}
+		w.wantState(t, h, asleep)
+	}
+}
+
+func listThisLedger(t *testing.T, w *world) {
+	mine := w.spawn(t)
+	other := newWorld(t, w.Config)
+	theirs := other.spawn(t)
+	list, err := w.x.List(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	has := func(h sandbox.Handle) bool {
+		return slices.ContainsFunc(list, func(o sandbox.Observation) bool { return o.Handle == h })
+	}
+	if !has(mine) || has(theirs) {
+		t.Errorf("list of ledger %s has its own: %t, another's: %t", w.ref.LedgerID, has(mine), has(theirs))
+	}
+	list, err = w.x.List(t.Context(), "ledgerofnobody22")
+	if err != nil || len(list) != 0 {
+		t.Errorf("list of an unknown ledger: %v, %v", list, err)
+	}
+}
+
+func usage(t *testing.T, w *world) {
+	h := w.spawn(t)
+	u, err := w.x.Usage(t.Context(), h)
+	must(t, err)
+	if w.x.Capabilities().Exec && (u.MemoryBytes <= 0 || u.PIDs < 1) {
+		t.Errorf("usage of a running sandbox is %+v", u)
+	}
+	if w.x.Capabilities().Pause {
+		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
+		paused, err := w.x.Usage(t.Context(), h)
+		must(t, err)
+		if paused.CPUTime < u.CPUTime {
+			t.Errorf("CPU time went back from %s to %s", u.CPUTime, paused.CPUTime)
+		}
+	}
+	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+	if w.state(t, h) == sandbox.StateStopped {
+		_, err = w.x.Usage(t.Context(), h)
+		wantError(t, err, sandbox.Conflict, "")
+	}
+}
+
+func usageCPU(t *testing.T, w *world) {
+	w.needExec(t)
+	if !w.x.Capabilities().CPUTime {
+		t.Skip("the backend reports no CPU time")
+	}
+	h := w.spawn(t)
+	before, err := w.x.Usage(t.Context(), h)
+	must(t, err)
+	w.sh(t, h, "timeout 0.5 sh -c 'while :; do :; done'; true")
+	after, err := w.x.Usage(t.Context(), h)
+	must(t, err)
+	if used := after.CPUTime - before.CPUTime; used < 50*time.Millisecond {
+		t.Errorf("half a second of work counts as %s", used)
+	}
+}
+
+// watching collects what a Watch reports.
+type watching struct {
+	mu   sync.Mutex
+	seen []string
+	done chan error
+	stop context.CancelFunc
+}
+
+func (w *world) watch(t *testing.T) *watching {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	v, ready := &watching{done: make(chan error, 1), stop: stop}, make(chan struct{})
+	go func() {
+		v.done <- w.x.Watch(ctx, w.ref.LedgerID, func() { close(ready) }, func(id string) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.seen = append(v.seen, id)
+		})
+	}()
+	t.Cleanup(stop)
+	select {
+	case <-ready:
+	case err := <-v.done:
+		t.Fatalf("watch ended at once: %v", err)
+	case <-time.After(patience):
+		t.Fatal("watch did not get ready")
+	}
+	return v
+}
+
+// count returns how often a sandbox was reported.
+func (v *watching) count(id string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, s := range v.seen {
+		if s == id {
+			n++
+		}
+	}
+	return n
+}
+
+func watchSees(t *testing.T, w *world) {
+	killed, removed := w.spawn(t), w.spawn(t)
+	v := w.watch(t)
+	before := v.count(removed.SandboxID)
+	must(t, w.x.Kill(t.Context(), killed))
+	w.RemoveBehindBack(t, removed)
+	eventually(t, "the watch reports the kill", func() bool { return v.count(killed.SandboxID) > 0 })
+	eventually(t, "the watch reports the removal", func() bool { return v.count(removed.SandboxID) > before })
+	must(t, w.x.Kill(t.Context(), removed))
+}
+
+func watchEnds(t *testing.T, w *world) {
+	v := w.watch(t)
+	v.stop()
+	select {
+	case err := <-v.done:
+		if err == nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("watch returned %v, want the context's error", err)
+		}
+	case <-time.After(patience):
+		t.Error("watch goes on after its context has ended")
+	}
+}
+
+func absentNotFound(t *testing.T, w *world) {
+	h := w.spec().Handle
+	_, err := w.x.Inspect(t.Context(), h)
+	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	_, err = w.x.Usage(t.Context(), h)
+	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+}
+
+func outOfMemorySandbox(t *testing.T, w *world) {
+	w.needExec(t)
+	h := w.spawn(t)
+	res := w.sh(t, h, "dd if=/dev/zero of=/dev/null bs=512M count=1")
+	if !res.OOMKilled || res.ExitCode == 0 {
+		t.Errorf("a command that wants more than the limit ended with %+v", res.ExecResult)
+	}
+	if got := w.sh(t, h, "echo still here").stdout(); got != "still here\n" {
+		t.Errorf("after the command the sandbox says %q", got)
+	}
+}
