@@ -1,0 +1,243 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxProblem bounds what is read of an error reply, in bytes.
+const maxProblem = 1 << 20
+
+// request is one call of the API.
+type request struct {
+	method string
+	path   string // escaped, with the query
+	body   any    // sent as JSON, []byte as it is; nil sends none
+	header http.Header
+	// slow calls wait for a backend.
+	slow bool
+	// longer is added to the deadline.
+	longer time.Duration
+	// once: a repetition might do harm, or fail because the first attempt succeeded.
+	once bool
+}
+
+// call sends a request and decodes the answer into out, unless that is nil.
+func (c *Client) call(ctx context.Context, r request, out any) error {
+	timeout := c.quick
+	if r.slow {
+		timeout = c.slow
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout+r.longer)
+	defer cancel()
+	req, err := c.newRequest(ctx, r)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%s %s: %w", r.method, c.base+r.path, err)
+	}
+	sender := c.repeat
+	if r.once {
+		sender = c.once
+	}
+	resp, err := sender.Do(req)
+	if err != nil {
+		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+	}
+	defer closeBody(resp)
+	if err := c.check(resp); err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+	}
+	return nil
+}
+
+func (c *Client) newRequest(ctx context.Context, r request) (*retryablehttp.Request, error) {
+	var body any // retryablehttp rewinds []byte
+	switch b := r.body.(type) {
+	case nil:
+	case []byte:
+		body = b
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		body = encoded
+	}
+	req, err := retryablehttp.NewRequestWithContext(ctx, r.method, c.base+r.path, body)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(req.Header, r.header)
+	c.setHeaders(req.Request, wire.JSON)
+	if body != nil {
+		req.Header.Set("Content-Type", wire.JSON)
+	}
+	return req, nil
+}
+
+// send sends a request with a stream for a body, once, and returns a good answer for its stream,
+// which lives until it is closed. wait bounds the time until the answer begins.
+func (c *Client) send(ctx context.Context, wait time.Duration, method, path, contentType, accept string, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(wait, func() { cancel(context.DeadlineExceeded) })
+	resp, err := c.attempt(ctx, method, path, contentType, accept, body)
+	if !timer.Stop() && err == nil { // the answer came just too late: its stream is cut already
+		_ = resp.Body.Close()
+		err = c.lost(method, path, method == http.MethodGet, context.DeadlineExceeded)
+	}
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &streamBody{resp.Body, cancel}
+	return resp, nil
+}
+
+// streamBody gives back what a stream holds when it is closed.
+type streamBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *streamBody) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+func (c *Client) attempt(ctx context.Context, method, path, contentType, accept string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s %s: %w", method, c.base+path, err)
+	}
+	c.setHeaders(req, accept)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	resp, err := c.stream.Do(req)
+	if err != nil {
+		return nil, c.lost(method, path, method == http.MethodGet, err)
+	}
+	if err := c.check(resp); err != nil {
+		closeBody(resp)
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (c *Client) setHeaders(r *http.Request, accept string) {
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	r.Header.Set("User-Agent", c.userAgent)
+	r.Header.Set("Accept", accept)
+}
+
+// closeBody reads what little is left, so that the connection can be used again.
+func closeBody(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // an error means that the connection is not used again
+	_ = resp.Body.Close()
+}
+
+// check turns an error reply into the error that it describes.
+func (c *Client) check(resp *http.Response) error {
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	if location := resp.Header.Get("Location"); location != "" && resp.StatusCode < 400 {
+		return sandbox.Errorf(sandbox.Unavailable, "reconciler %s answers with a redirect to %s: use that URL, if it is a reconciler's", c.base, location)
+	}
+	var p wire.Problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
+		e := p.Err()
+		if p.Code == sandbox.Unauthenticated {
+			e.Message = "reconciler " + c.base + " refuses the token: check the reconciler's token, or SANDBOX_RECONCILER_TOKEN"
+		}
+		return e
+	}
+	return sandbox.Errorf(codeOf(resp), "reconciler %s: %s %s is answered with %s, and not by a reconciler: check the URL and what stands in between",
+		c.base, resp.Request.Method, resp.Request.URL.Path, resp.Status)
+}
+
+// codeOf guesses the code of a reply that is not the reconciler's own, such as a proxy's.
+func codeOf(resp *http.Response) sandbox.Code {
+	switch resp.StatusCode {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		if resp.Request.Method != http.MethodGet {
+			return sandbox.UnknownOutcome // the proxy had sent it on
+		}
+		return sandbox.Unavailable
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		return sandbox.Unauthenticated
+	case http.StatusForbidden:
+		return sandbox.Forbidden
+	default:
+		// Not NotFound: only a reconciler can say that an object does not exist.
+		return sandbox.Unavailable
+	}
+}
+
+// lost is the error of a request without a complete answer. Harmless ones changed nothing.
+func (c *Client) lost(method, path string, harmless bool, err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // its text repeats method and URL
+	}
+	code, next := sandbox.UnknownOutcome, "it may have been carried out: look before you repeat it"
+	if harmless || !wasSent(err) {
+		code, next = sandbox.Unavailable, "check that the reconciler runs and that the URL is right"
+	}
+	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.base, method, path, err, next)
+}
+
+// wasSent reports whether a request whose answer is missing may have reached the reconciler.
+func wasSent(err error) bool {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return false
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false
+	}
+	_, resolving := errors.AsType[*net.DNSError](err)
+	return !resolving
+}
+
+// retryPause waits before the nth reconnection of a stream, from 0, unless ctx ends first.
+func (c *Client) retryPause(ctx context.Context, n int) error {
+	timer := time.NewTimer(backoff(c.waitMin, c.waitMax, n, nil))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// query builds "?a=b" out of pairs, leaving out those without a value.
+func query(pairs ...string) string {
+	values := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}

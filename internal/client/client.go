@@ -1,0 +1,173 @@
+// Package client is the lease service over HTTP: a [sandbox.Service] that asks a reconciler. Its
+// callers cannot tell it from the service in process: errors keep their code, reason and fields,
+// and streams stream.
+//
+// Requests that may be repeated are repeated on lost connections and on 429, 502, 503 and 504, a
+// bounded number of times, as long as Retry-After says. A command, and an environment that must not
+// yet exist, are sent once: when their answer is lost, the error is UnknownOutcome.
+package client
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config says which reconciler a client asks.
+type Config struct {
+	// URL is the reconciler's, such as "https://reconciler.example.com:8080".
+	URL string
+	// Token is the bearer token.
+	Token  string
+	Logger *slog.Logger // nil means none; it never sees the token
+	// Attempts is how often a repeatable request is sent at most. Zero means 5.
+	Attempts int
+	// WaitMin and WaitMax bound the wait between attempts. Zero means 200 ms and 10 s.
+	WaitMin, WaitMax time.Duration
+	// QuickTimeout bounds a request that only touches the ledger, with its repetitions;
+	// SlowTimeout one that waits for a backend. Zero means 1 min and 15 min.
+	QuickTimeout, SlowTimeout time.Duration
+	// UserAgent is sent with every request; "" means terraform-provider-sandbox.
+	UserAgent string
+}
+
+// Client is the lease service of one reconciler. It is safe for concurrent use.
+type Client struct {
+	base         string // without a trailing slash
+	token        string
+	userAgent    string
+	quick, slow  time.Duration
+	attempts     int
+	waitMin      time.Duration
+	waitMax      time.Duration
+	stream       *http.Client          // one attempt
+	once, repeat *retryablehttp.Client // what may be sent again: never once it arrived; always
+}
+
+var _ sandbox.Service = (*Client)(nil)
+
+// New makes a client. It does not connect. Errors: Invalid.
+func New(c Config) (*Client, error) {
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL %q: must be http:// or https:// and a host", c.URL)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
+	case c.Token == "":
+		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
+	}
+	setDefault(&c.Attempts, 5)
+	setDefault(&c.WaitMin, 200*time.Millisecond)
+	setDefault(&c.WaitMax, 10*time.Second)
+	setDefault(&c.QuickTimeout, time.Minute)
+	setDefault(&c.SlowTimeout, 15*time.Minute)
+	setDefault(&c.UserAgent, "terraform-provider-sandbox")
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		c.Logger.Warn("the reconciler's token crosses the network unencrypted: use https", "url", c.URL)
+	}
+	h := &http.Client{
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ForceAttemptHTTP2:     true,
+			MaxIdleConnsPerHost:   64, // Terraform works on many leases of one reconciler at once
+			IdleConnTimeout:       90 * time.Second,
+			ExpectContinueTimeout: time.Second,
+		},
+		// A redirect would turn POST into GET; it is reported instead.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	client := &Client{
+		base: strings.TrimRight(c.URL, "/"), token: c.Token, userAgent: c.UserAgent,
+		quick: c.QuickTimeout, slow: c.SlowTimeout, attempts: c.Attempts, waitMin: c.WaitMin, waitMax: c.WaitMax, stream: h,
+	}
+	client.repeat = client.retrying(c.Logger, h, retryRepeatable)
+	client.once = client.retrying(c.Logger, h, retryUnsent)
+	return client, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() error {
+	c.stream.CloseIdleConnections()
+	return nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (c *Client) retrying(log *slog.Logger, h *http.Client, policy retryablehttp.CheckRetry) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient:   h,
+		Logger:       leveled{log},
+		RetryWaitMin: c.waitMin,
+		RetryWaitMax: c.waitMax,
+		RetryMax:     c.attempts - 1,
+		CheckRetry:   policy,
+		Backoff:      backoff,
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+}
+
+// leveled gives retryablehttp's messages to slog, as details: what matters reaches the caller as an error.
+type leveled struct{ log *slog.Logger }
+
+var _ retryablehttp.LeveledLogger = leveled{}
+
+func (l leveled) Error(msg string, kv ...any) { l.log.Debug("reconciler client: "+msg, kv...) }
+func (l leveled) Warn(msg string, kv ...any)  { l.log.Debug("reconciler client: "+msg, kv...) }
+func (l leveled) Info(msg string, kv ...any)  { l.log.Debug("reconciler client: "+msg, kv...) }
+func (l leveled) Debug(msg string, kv ...any) { l.log.Debug("reconciler client: "+msg, kv...) }
+
+// retryRepeatable sends a request again whose repetition does no harm.
+func retryRepeatable(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if err != nil {
+		// Besides lost connections this knows what no repetition mends: schemes, redirects, certificates.
+		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return ctx.Err() == nil, ctx.Err()
+	default:
+		return false, ctx.Err()
+	}
+}
+
+// retryUnsent sends a request again only when the reconciler has not worked on it.
+func retryUnsent(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil:
+		return !wasSent(err), nil
+	default:
+		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable, nil
+	}
+}
+
+// backoff waits as long as Retry-After says, at most high; otherwise exponentially from low to high.
+func backoff(low, high time.Duration, attempt int, resp *http.Response) time.Duration {
+	wait := retryablehttp.DefaultBackoff(low, high, attempt, resp)
+	return min(wait, high)
+}

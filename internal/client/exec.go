@@ -1,0 +1,140 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Exec implements sandbox.Leases. It is sent once: a lost answer is UnknownOutcome. With Stdin, the
+// transport reads it in a goroutine that ends when Stdin's Read does, as with os/exec.
+func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	path += "/exec" + fence(r)
+	body := wire.ExecRequest{
+		Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
+	}
+	running := req.Timeout.D()
+	if running <= 0 {
+		running = sandbox.DefaultExecTimeout.D()
+	}
+	if req.Stdin == nil && req.Stdout == nil && req.Stderr == nil {
+		var result wire.ExecResult
+		if err := c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, longer: running, once: true}, &result); err != nil {
+			return sandbox.ExecResult{}, err
+		}
+		return c.result(path, result)
+	}
+	first, err := json.Marshal(body)
+	if err != nil {
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.Invalid, "lease %s: exec: %w", r, err)
+	}
+	stream, contentType := io.Reader(bytes.NewReader(first)), wire.JSON
+	if req.Stdin != nil {
+		stream, contentType = io.MultiReader(stream, &inputLines{stdin: req.Stdin}), wire.NDJSON
+	}
+	resp, err := c.send(ctx, c.slow+running, http.MethodPost, path, contentType, wire.NDJSON, stream)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	defer func() { _ = resp.Body.Close() }() // ends the command, if it still runs
+	return c.readOutput(path, json.NewDecoder(resp.Body), req)
+}
+
+func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, error) {
+	result, err := w.Result()
+	if err != nil {
+		return result, c.lost(http.MethodPost, path, false, err)
+	}
+	return result, nil
+}
+
+// readOutput copies a command's output as it comes, collects what nobody reads, and returns the result.
+func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	limit := req.OutputLimit
+	if limit <= 0 {
+		limit = sandbox.DefaultOutputLimit
+	}
+	stdout, stderr := &collector{limit: limit}, &collector{limit: limit}
+	writers := map[string]io.Writer{"stdout": stdout, "stderr": stderr}
+	if req.Stdout != nil {
+		writers["stdout"] = req.Stdout
+	}
+	if req.Stderr != nil {
+		writers["stderr"] = req.Stderr
+	}
+	for {
+		var line wire.ExecOutput
+		if err := lines.Decode(&line); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
+		}
+		switch w := writers[line.Stream]; {
+		case line.Error != nil:
+			return sandbox.ExecResult{}, line.Error.Err()
+		case line.Result != nil:
+			result, err := c.result(path, *line.Result)
+			result.Stdout, result.Stderr = stdout.kept, stderr.kept
+			result.Truncated = result.Truncated || stdout.dropped || stderr.dropped
+			return result, err
+		case w != nil:
+			data, err := wire.Decode(line.Data, line.Encoding)
+			if err == nil {
+				_, err = w.Write(data)
+			}
+			if err != nil {
+				return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
+			}
+		}
+	}
+}
+
+// collector keeps the first bytes of a stream.
+type collector struct {
+	limit   int
+	kept    []byte
+	dropped bool
+}
+
+func (c *collector) Write(b []byte) (int, error) {
+	n := min(len(b), c.limit-len(c.kept))
+	c.kept = append(c.kept, b[:n]...)
+	c.dropped = c.dropped || n < len(b)
+	return len(b), nil
+}
+
+// inputLines reads standard input as lines of a request.
+type inputLines struct {
+	stdin io.Reader
+	line  []byte // what is left of the current one
+}
+
+func (i *inputLines) Read(b []byte) (int, error) {
+	if len(i.line) == 0 {
+		piece := make([]byte, 16<<10)
+		n, err := i.stdin.Read(piece)
+		if n == 0 {
+			return 0, err
+		}
+		line := wire.ExecInput{}
+		line.Data, line.Encoding = wire.Encode(piece[:n])
+		if i.line, err = json.Marshal(line); err != nil {
+			return 0, err
+		}
+		i.line = append(i.line, '\n')
+	}
+	n := copy(b, i.line)
+	i.line = i.line[n:]
+	return n, nil
+}

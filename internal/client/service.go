@@ -1,0 +1,192 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// PutEnvironment implements sandbox.Environments.
+func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (e sandbox.Environment, err error) {
+	path, err := environmentPath(p.ID)
+	if err != nil {
+		return e, err
+	}
+	return e, c.call(ctx, request{method: http.MethodPut, path: path, body: p, slow: true, once: p.CreateOnly}, &e)
+}
+
+// GetEnvironment implements sandbox.Environments.
+func (c *Client) GetEnvironment(ctx context.Context, id string) (e sandbox.Environment, err error) {
+	path, err := environmentPath(id)
+	if err != nil {
+		return e, err
+	}
+	return e, c.call(ctx, request{method: http.MethodGet, path: path}, &e)
+}
+
+// ListEnvironments implements sandbox.Environments.
+func (c *Client) ListEnvironments(ctx context.Context) ([]sandbox.Environment, error) {
+	var page wire.EnvironmentPage
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/environments"}, &page)
+	return page.Environments, err
+}
+
+// ReopenEnvironment implements sandbox.Environments.
+func (c *Client) ReopenEnvironment(ctx context.Context, id string) (e sandbox.Environment, err error) {
+	path, err := environmentPath(id)
+	if err != nil {
+		return e, err
+	}
+	return e, c.call(ctx, request{method: http.MethodPost, path: path + "/reopen"}, &e)
+}
+
+// DeleteEnvironment implements sandbox.Environments.
+func (c *Client) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
+	path, err := environmentPath(d.ID)
+	if err != nil {
+		return err
+	}
+	force := ""
+	if d.Force {
+		force = "true"
+	}
+	return c.call(ctx, request{method: http.MethodDelete, path: path + query("force", force), slow: true}, nil)
+}
+
+// Acquire implements sandbox.Leases.
+func (c *Client) Acquire(ctx context.Context, a sandbox.Acquire) (got sandbox.Acquired, err error) {
+	return got, c.call(ctx, request{method: http.MethodPost, path: "/v1/leases", body: a, slow: true}, &got)
+}
+
+// GetLease implements sandbox.Leases.
+func (c *Client) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodGet}, sandbox.LeaseRef{ID: id}, "", query())
+}
+
+// ObserveLease implements sandbox.Leases.
+func (c *Client) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodGet, slow: true}, sandbox.LeaseRef{ID: id}, "", query("observe", "true"))
+}
+
+// ListLeases implements sandbox.Leases.
+func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
+	var page wire.LeasePage
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/leases" + query(
+		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status), "after", f.After, "limit", number(f.Limit),
+	)}, &page)
+	return page.Leases, err
+}
+
+// Renew implements sandbox.Leases.
+func (c *Client) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodPost, body: wire.RenewRequest{Settings: r.Settings}}, r.LeaseRef, "/renew", fence(r.LeaseRef))
+}
+
+// Release implements sandbox.Leases.
+func (c *Client) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/release", fence(r))
+}
+
+// Sleep implements sandbox.Leases.
+func (c *Client) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/sleep", fence(r))
+}
+
+// Wake implements sandbox.Leases.
+func (c *Client) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/wake", fence(r))
+}
+
+func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef, verb, query string) (l sandbox.Lease, err error) {
+	path, err := leasePath(ref.ID)
+	if err != nil {
+		return l, err
+	}
+	r.path = path + verb + query
+	return l, c.call(ctx, r, &l)
+}
+
+// Deliver implements sandbox.Conditions. What counts is d.Body as it is, or, without one, d.Condition.
+func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
+	r := request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: http.Header{"Webhook-Id": {d.ID}}}
+	if len(d.Body) == 0 {
+		r.body = d.Condition
+	}
+	return receipt, c.call(ctx, r, &receipt)
+}
+
+// Ledger implements sandbox.Reports.
+func (c *Client) Ledger(ctx context.Context) (l sandbox.LedgerInfo, err error) {
+	return l, c.call(ctx, request{method: http.MethodGet, path: "/v1/ledger"}, &l)
+}
+
+// ListEvents implements sandbox.Reports.
+func (c *Client) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandbox.Event, error) {
+	var page wire.EventPage
+	err := c.call(ctx, request{method: http.MethodGet, path: eventsPath(f)}, &page)
+	return page.Events, err
+}
+
+// Costs implements sandbox.Reports.
+func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.CostReport, err error) {
+	return r, c.call(ctx, request{method: http.MethodGet, path: "/v1/costs" + query(
+		"environment_id", q.EnvironmentID, "agent_did", q.AgentDID, "from", moment(q.From), "to", moment(q.To), "group_by", string(q.GroupBy),
+	)}, &r)
+}
+
+// ListDrift implements sandbox.Reports.
+func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
+	var page wire.DriftPage
+	open := ""
+	if f.OpenOnly {
+		open = "true"
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/drift" + query(
+		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "open", open, "limit", number(f.Limit),
+	)}, &page)
+	return page.Findings, err
+}
+
+// environmentPath refuses ids that a path cannot carry; no environment has such an id.
+func environmentPath(id string) (string, error) {
+	if id == "" || id == "." || id == ".." {
+		return "", sandbox.Errorf(sandbox.NotFound, "there is no environment %q", id)
+	}
+	return "/v1/environments/" + url.PathEscape(id), nil
+}
+
+func leasePath(id string) (string, error) {
+	if _, _, err := sandbox.ParseLeaseID(id); err != nil {
+		return "", err
+	}
+	return "/v1/leases/" + url.PathEscape(id), nil
+}
+
+func eventsPath(f sandbox.EventFilter) string {
+	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "sandbox_id", f.SandboxID,
+		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID), "limit", number(f.Limit))
+}
+
+// fence is the query that ties a request to a generation and an owner.
+func fence(r sandbox.LeaseRef, more ...string) string {
+	return query(append(more, "generation", number(r.Generation), "owner", r.Owner)...)
+}
+
+func number[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// WriteFiles implements sandbox.Leases. It streams, and is sent once.
+func (c *Client) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return err
+	}
+	resp, err := c.send(ctx, c.slow, http.MethodPut, path+"/files"+fence(r, "path", dir), wire.Tar, wire.JSON, tar)
+	if err != nil {
+		return err
+	}
+	closeBody(resp)
+	return nil
+}
+
+// ReadFiles implements sandbox.Leases. It streams until the reader is closed.
+func (c *Client) ReadFiles(ctx context.Context, r sandbox.LeaseRef, file string) (io.ReadCloser, error) {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.send(ctx, c.slow, http.MethodGet, path+"/files"+fence(r, "path", file), "", wire.Tar, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// FollowEvents implements sandbox.Reports. It reconnects after a lost connection and misses nothing;
+// it gives up when several attempts in a row bring no event.
+func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
+	f.Limit = 0
+	for failures := 0; ; failures++ {
+		last := f.AfterID
+		again, err := c.followOnce(ctx, &f, yield)
+		if f.AfterID > last {
+			failures = 0
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !again, failures+1 >= c.attempts:
+			return err
+		}
+		if err := c.retryPause(ctx, failures); err != nil {
+			return err
+		}
+	}
+}
+
+// followOnce follows one connection and moves f.AfterID past what was yielded. It reports whether
+// another connection may bring more.
+func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield func(sandbox.Event) error) (again bool, err error) {
+	resp, err := c.send(ctx, c.quick, http.MethodGet, eventsPath(*f), "", wire.EventStream, nil)
+	if err != nil {
+		return sandbox.IsRetryable(err), err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 16<<20)
+	kind := ""
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "event":
+			kind = value
+		case "data":
+			if kind == "error" {
+				err := problemIn(value)
+				return sandbox.IsRetryable(err), err
+			}
+			var e sandbox.Event
+			if err := json.Unmarshal([]byte(value), &e); err != nil {
+				return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.base, value, err)
+			}
+			if err := yield(e); err != nil {
+				return false, err
+			}
+			f.AfterID = e.ID
+		}
+	}
+	return true, c.lost(http.MethodGet, "/v1/events", true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+// problemIn returns the error in the last message of a stream.
+func problemIn(data string) error {
+	var p wire.Problem
+	if err := json.Unmarshal([]byte(data), &p); err != nil {
+		return sandbox.Errorf(sandbox.Internal, "the reconciler ended the stream with an error that cannot be read, %q: %w", data, err)
+	}
+	return p.Err()
+}

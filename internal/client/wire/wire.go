@@ -1,0 +1,153 @@
+// Package wire is the part of the HTTP API's format that the domain types do not already have:
+// problems, pages, and commands with their streams. reconciler/api writes it, internal/client reads it.
+package wire
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Content types.
+const (
+	JSON        = "application/json"
+	ProblemJSON = "application/problem+json"
+	NDJSON      = "application/x-ndjson"
+	EventStream = "text/event-stream"
+	Tar         = "application/x-tar"
+	OctetStream = "application/octet-stream"
+)
+
+// HeaderRequestID carries the id under which the server logs a request.
+const HeaderRequestID = "X-Request-Id"
+
+// Problem is an error reply (RFC 9457).
+type Problem struct {
+	Type   string          `json:"type" format:"uri" doc:"urn:sandbox-lease:problem: and the code."`
+	Title  string          `json:"title" doc:"What the code means."`
+	Status int             `json:"status" doc:"The HTTP status."`
+	Detail string          `json:"detail" doc:"What was tried, on what, why it failed, what to do next."`
+	Code   sandbox.Code    `json:"code" doc:"Kind of failure, for programs."`
+	Reason sandbox.Reason  `json:"reason,omitempty" doc:"Refines the code, for programs."`
+	Fields []sandbox.Field `json:"fields,omitempty" doc:"What is wrong with the request, field by field."`
+}
+
+// Err returns the error that the problem describes.
+func (p Problem) Err() *sandbox.Error {
+	return &sandbox.Error{Code: p.Code, Reason: p.Reason, Message: p.Detail, Fields: p.Fields}
+}
+
+// EnvironmentPage is a list of environments.
+type EnvironmentPage struct {
+	Environments []sandbox.Environment `json:"environments" nullable:"false"`
+}
+
+// LeasePage is one page of leases.
+type LeasePage struct {
+	Leases []sandbox.Lease `json:"leases" nullable:"false"`
+	// NextAfter is the after of the next page; absent on the last.
+	NextAfter string `json:"next_after,omitempty"`
+}
+
+// EventPage is one page of events.
+type EventPage struct {
+	Events []sandbox.Event `json:"events" nullable:"false"`
+	// NextAfterID is the after_id of the next page; absent on the last.
+	NextAfterID int64 `json:"next_after_id,omitempty"`
+}
+
+// DriftPage is a list of drift findings.
+type DriftPage struct {
+	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`
+}
+
+// RenewRequest is the body of a renewal.
+type RenewRequest struct {
+	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replace the lease's own settings; absent keeps them."`
+}
+
+// Base64 is the encoding of a text that is not valid UTF-8; all others are sent as they are.
+const Base64 = "base64"
+
+// ExecRequest asks for a command. With content type NDJSON it is the first line of the body, and
+// ExecInput lines follow it as the command's standard input.
+type ExecRequest struct {
+	Command       []string          `json:"command" nullable:"false" doc:"Program and arguments; no shell is involved."`
+	Env           map[string]string `json:"env,omitempty"`
+	Cwd           string            `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
+	User          string            `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\". Default 1000:1000."`
+	Timeout       sandbox.Duration  `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
+	OutputLimit   int               `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
+	Stdin         string            `json:"stdin,omitempty"`
+	StdinEncoding string            `json:"stdin_encoding,omitempty" enum:"base64"`
+}
+
+// ExecInput is a piece of a command's standard input.
+type ExecInput struct {
+	Data     string `json:"data"`
+	Encoding string `json:"encoding,omitempty" enum:"base64"`
+}
+
+// ExecResult is how a command ended. Streamed output is not repeated in it.
+type ExecResult struct {
+	ExitCode       int              `json:"exit_code"`
+	Stdout         string           `json:"stdout,omitempty"`
+	StdoutEncoding string           `json:"stdout_encoding,omitempty" enum:"base64"`
+	Stderr         string           `json:"stderr,omitempty"`
+	StderrEncoding string           `json:"stderr_encoding,omitempty" enum:"base64"`
+	Duration       sandbox.Duration `json:"duration"`
+	TimedOut       bool             `json:"timed_out,omitempty"`
+	OOMKilled      bool             `json:"oom_killed,omitempty"`
+	Truncated      bool             `json:"truncated,omitempty"`
+}
+
+// ExecOutput is one line of a streamed command: a piece of output, or, as the last line, the
+// result or the error. Empty lines keep the connection alive.
+type ExecOutput struct {
+	Stream   string      `json:"stream,omitempty" enum:"stdout,stderr"`
+	Data     string      `json:"data,omitempty"`
+	Encoding string      `json:"encoding,omitempty" enum:"base64"`
+	Result   *ExecResult `json:"result,omitempty"`
+	Error    *Problem    `json:"error,omitempty"`
+}
+
+// ResultOf turns a command's result into its wire form.
+func ResultOf(r sandbox.ExecResult) ExecResult {
+	w := ExecResult{ExitCode: r.ExitCode, Duration: r.Duration, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Truncated: r.Truncated}
+	w.Stdout, w.StdoutEncoding = Encode(r.Stdout)
+	w.Stderr, w.StderrEncoding = Encode(r.Stderr)
+	return w
+}
+
+// Result turns the wire form back.
+func (w ExecResult) Result() (sandbox.ExecResult, error) {
+	stdout, err1 := Decode(w.Stdout, w.StdoutEncoding)
+	stderr, err2 := Decode(w.Stderr, w.StderrEncoding)
+	return sandbox.ExecResult{
+		ExitCode: w.ExitCode, Stdout: stdout, Stderr: stderr, Duration: w.Duration,
+		TimedOut: w.TimedOut, OOMKilled: w.OOMKilled, Truncated: w.Truncated,
+	}, errors.Join(err1, err2)
+}
+
+// Encode returns bytes as text when they are valid UTF-8, otherwise in base64.
+func Encode(b []byte) (data, encoding string) {
+	if utf8.Valid(b) {
+		return string(b), ""
+	}
+	return base64.StdEncoding.EncodeToString(b), Base64
+}
+
+// Decode is the reverse of Encode.
+func Decode(data, encoding string) ([]byte, error) {
+	switch encoding {
+	case "":
+		return []byte(data), nil
+	case Base64:
+		return base64.StdEncoding.DecodeString(data)
+	default:
+		return nil, fmt.Errorf("encoding %q is not known, only %q is", encoding, Base64)
+	}
+}

@@ -1,0 +1,149 @@
+package servicetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var environmentTests = []test{
+	{"EnvironmentKeepsWhatWasPut", environmentKeepsWhatWasPut},
+	{"EnvironmentIsChanged", environmentIsChanged},
+	{"EnvironmentConflicts", environmentConflicts},
+	{"EnvironmentNamesWrongFields", environmentNamesWrongFields},
+	{"UnknownEnvironmentIsNotFound", unknownEnvironmentIsNotFound},
+	{"DeletingAnEnvironmentWithLeasesNeedsForce", deletingAnEnvironmentWithLeasesNeedsForce},
+	{"DeletedEnvironmentCanBeMadeAgain", deletedEnvironmentCanBeMadeAgain},
+}
+
+func environmentKeepsWhatWasPut(w *world) {
+	sleep := sandbox.Duration(7 * time.Minute)
+	w.environment(func(p *sandbox.PutEnvironment) {
+		p.Type, p.TTL, p.SleepAfter, p.SleepMode = sandbox.TypeRPG, sandbox.Duration(3*time.Hour), &sleep, sandbox.SleepStop
+		p.Resources = sandbox.Resources{MemoryMB: 512, CPUMillis: 500}
+		p.Env, p.Labels = map[string]string{"LEVEL": "hard"}, map[string]string{"team": "blue"}
+	})
+	e := must(w.Service.GetEnvironment(w.Context(), game))(w)
+	if e.ID != game || e.Owner != owner || e.Type != sandbox.TypeRPG || e.Status != sandbox.EnvironmentOpen || e.Backend != sandbox.Docker ||
+		e.TTL.D() != 3*time.Hour || *e.SleepAfter != sleep || e.SleepMode != sandbox.SleepStop || e.MaxLifetime != sandbox.DefaultMaxLifetime ||
+		e.Env["LEVEL"] != "hard" || e.Labels["team"] != "blue" || e.Image != "player" || e.Network != sandbox.NetworkNone {
+		w.Errorf("the environment reads back as %+v", e)
+	}
+	if want := (sandbox.Resources{MemoryMB: 512, CPUMillis: 500, PIDs: 256, DiskMB: 10240}); e.Resources != want {
+		w.Errorf("resources are %+v, want %+v", e.Resources, want)
+	}
+	if got := strings.Join(e.ExpiryConditions, " "); got != "agent.death game.finished campaign.ended" {
+		w.Errorf("conditions are %s", got)
+	}
+	if !e.CreatedAt.Equal(w.Now()) {
+		w.Errorf("created at %v, it is %v", e.CreatedAt, w.Now())
+	}
+	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 1 || all[0].ID != game {
+		w.Errorf("the list is %+v", all)
+	}
+}
+
+func environmentIsChanged(w *world) {
+	w.environment()
+	w.acquire(ann)
+	w.Advance(time.Hour)
+	w.environment(func(p *sandbox.PutEnvironment) {
+		p.TTL = sandbox.Duration(2 * time.Hour)
+		p.Resources.MemoryMB = 1024
+	})
+	l := w.lease(ann)
+	if l.TTL.D() != 2*time.Hour || l.Resources.MemoryMB != 4096 {
+		w.Errorf("the living lease has ttl %s and %d MB; times follow its environment, size does not", l.TTL, l.Resources.MemoryMB)
+	}
+	if l := w.acquire(bob); l.Resources.MemoryMB != 1024 {
+		w.Errorf("the next lease has %d MB", l.Resources.MemoryMB)
+	}
+}
+
+func environmentConflicts(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 3 })
+	put := func(change func(p *sandbox.PutEnvironment)) error {
+		p := sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+		change(&p)
+		_, err := w.Service.PutEnvironment(w.Context(), p)
+		return err
+	}
+	w.wantError(put(func(p *sandbox.PutEnvironment) { p.CreateOnly = true }), sandbox.Conflict, sandbox.ReasonOtherOwner)
+	w.wantError(put(func(p *sandbox.PutEnvironment) { p.Owner = "somebody" }), sandbox.Conflict, sandbox.ReasonOtherOwner)
+	w.wantError(put(func(p *sandbox.PutEnvironment) { p.Epoch = 2 }), sandbox.Conflict, "")
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Owner != owner || e.Epoch != 3 || e.Type != sandbox.TypeCatan {
+		w.Errorf("a refused change changed it to %+v", e)
+	}
+}
+
+func environmentNamesWrongFields(w *world) {
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: "Catan 7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"}})
+	w.wantError(err, sandbox.Invalid, "", "id")
+
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: "chess", SleepMode: "nap", Network: "open", TTL: 1, ExpiryConditions: []string{"over"},
+		Resources: sandbox.Resources{MemoryMB: 1}, Env: map[string]string{"AGENT_DID": "x"},
+	}})
+	w.wantError(err, sandbox.Invalid, "", "type", "image", "network", "sleep_mode", "resources.memory_mb", "env.AGENT_DID", "ttl", "expiry_conditions[0]")
+
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"}})
+	w.wantError(err, sandbox.Invalid, "", "network") // the default is restricted, which must not become less by being left out
+	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 0 {
+		w.Errorf("refused environments are listed: %+v", all)
+	}
+}
+
+func unknownEnvironmentIsNotFound(w *world) {
+	for _, id := range []string{game, "a/b", "%2F", "..", "?", "#", ""} {
+		_, err := w.Service.GetEnvironment(w.Context(), id)
+		w.wantError(err, sandbox.NotFound, "")
+	}
+	_, err := w.Service.ReopenEnvironment(w.Context(), game)
+	w.wantError(err, sandbox.NotFound, "")
+	w.wantError(w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}), sandbox.NotFound, "")
+	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game})
+	w.wantError(err, sandbox.NotFound, "")
+}
+
+func deletingAnEnvironmentWithLeasesNeedsForce(w *world) {
+	w.environment()
+	w.acquire(ann)
+	w.acquire(bob)
+	err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonActiveLeases)
+	for _, agent := range []string{ann, bob} {
+		if err != nil && !strings.Contains(err.Error(), sandbox.LeaseID(agent, game)) {
+			w.Errorf("the error does not name the lease of %s: %v", agent, err)
+		}
+		w.wantLease(w.lease(agent), 1, sandbox.LeaseActive, "")
+	}
+	for range 2 { // destroyed is success
+		if err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game, Force: true}); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByEnvironment)
+	if n := w.Running(); n != 0 {
+		w.Errorf("%d sandboxes are left", n)
+	}
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Status != sandbox.EnvironmentDestroyed {
+		w.Errorf("the environment is %s", e.Status)
+	}
+	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 0 {
+		w.Errorf("a destroyed environment is listed: %+v", all)
+	}
+	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner})
+	w.wantError(err, sandbox.NotFound, "")
+}
+
+func deletedEnvironmentCanBeMadeAgain(w *world) {
+	w.environment()
+	w.acquire(ann)
+	if err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game, Force: true}); err != nil {
+		w.Fatal(err)
+	}
+	w.environment(func(p *sandbox.PutEnvironment) { p.CreateOnly, p.Owner = true, "somebody" })
+	l := must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "somebody"}))(w).Lease
+	w.wantLease(l, 2, sandbox.LeaseActive, "")
+}

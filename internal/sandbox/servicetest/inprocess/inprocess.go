@@ -1,0 +1,114 @@
+// Package inprocess makes the service in process, on a ledger of its own and a backend in memory,
+// for the suite in servicetest.
+package inprocess
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+)
+
+// start is when the clock of every test begins: half a day before the next day and month.
+var start = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
+
+// New makes an environment of a test. Everything ends with the test.
+func New(t *testing.T) servicetest.Env {
+	t.Helper()
+	c := &clock{now: start}
+	store, err := ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := fake.New("engine-1", c.Now)
+	engine, err := leasing.New(leasing.Config{
+		Store: store, Executors: []sandbox.Executor{backend}, Now: c.Now, Version: "test",
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	away := sandbox.Errorf(sandbox.Unavailable, "the engine is away")
+	return servicetest.Env{
+		Service:   engine,
+		Now:       c.Now,
+		Advance:   func(d time.Duration) { advance(t, c, engine, d) },
+		Remove:    backend.Remove,
+		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
+		Running:   func() int { return len(backend.Sandboxes()) },
+		BackendAway: func(isAway bool) {
+			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage} {
+				backend.Fail(op, when(isAway, away))
+			}
+		},
+	}
+}
+
+func when(fails bool, err error) error {
+	if fails {
+		return err
+	}
+	return nil
+}
+
+// clock stands still until it is set.
+type clock struct {
+	mu  sync.Mutex // guards now
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}
+
+// advance moves the clock from one due moment to the next, and works on what is due.
+func advance(t *testing.T, c *clock, engine *leasing.Engine, d time.Duration) {
+	t.Helper()
+	end := c.Now().Add(d)
+	if err := engine.Survey(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Fatal(err)
+	}
+	for {
+		ids, next, err := engine.Due(t.Context(), sandbox.MaxPage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			// What the backend refuses is on the lease, and due again later.
+			if err := engine.Work(t.Context(), id); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+				t.Fatal(err)
+			}
+		}
+		switch {
+		case len(ids) > 0:
+		case next.IsZero() || next.After(end):
+			c.set(end)
+			return
+		default:
+			c.set(next)
+		}
+	}
+}

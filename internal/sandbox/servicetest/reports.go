@@ -1,0 +1,205 @@
+package servicetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var reportTests = []test{
+	{"LedgerIsIdentified", ledgerIsIdentified},
+	{"EventsHaveNoGaps", eventsHaveNoGaps},
+	{"EventFilterIsChecked", eventFilterIsChecked},
+	{"EventsAreFollowed", eventsAreFollowed},
+	{"CostsAddUp", costsAddUp},
+	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
+}
+
+func ledgerIsIdentified(w *world) {
+	info := must(w.Service.Ledger(w.Context()))(w)
+	again := must(w.Service.Ledger(w.Context()))(w)
+	if len(info.ID) != sandbox.LedgerIDLength || again.ID != info.ID || info.PriceBooks[sandbox.Docker].Name == "" {
+		w.Errorf("the ledger is %+v", info)
+	}
+}
+
+func eventsHaveNoGaps(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	w.exec(sandbox.ExecRequest{Command: []string{"echo"}})
+	must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annsLease}}))(w)
+	l = must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: l.Generation}))(w)
+
+	filter := sandbox.EventFilter{SandboxID: l.SandboxID}
+	all := must(w.Service.ListEvents(w.Context(), filter))(w)
+	var kinds []sandbox.EventType
+	for i, e := range all {
+		kinds = append(kinds, e.Type)
+		if e.Sequence != int64(i+1) || e.SandboxID != l.SandboxID || e.LeaseID != annsLease || e.Generation != 1 || e.EnvironmentID != game {
+			w.Errorf("event %d is %+v", i, e)
+		}
+		if i > 0 && (e.ID <= all[i-1].ID || e.At.Before(all[i-1].At)) {
+			w.Errorf("event %+v follows %+v", e, all[i-1])
+		}
+	}
+	want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventReady, sandbox.EventExecStarted, sandbox.EventExecFinished,
+		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDestroyed}
+	if !slices.Equal(kinds, want) {
+		w.Errorf("the events are %q, want %q", kinds, want)
+	}
+	if l.LastSequence != int64(len(all)) {
+		w.Errorf("the lease's last sequence is %d of %d", l.LastSequence, len(all))
+	}
+	for from := range all {
+		filter.FromSequence = int64(from)
+		if got := must(w.Service.ListEvents(w.Context(), filter))(w); len(got) != len(all)-from || got[0].ID != all[from].ID {
+			w.Errorf("from sequence %d there are %d events", from, len(got))
+		}
+	}
+	var paged []sandbox.Event
+	for page := (sandbox.EventFilter{EnvironmentID: game, Limit: 3}); ; {
+		got := must(w.Service.ListEvents(w.Context(), page))(w)
+		paged = append(paged, got...)
+		if len(got) < page.Limit {
+			break
+		}
+		page.AfterID = got[len(got)-1].ID
+	}
+	if whole := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w); len(paged) != len(whole) || len(whole) != len(all)+1 {
+		w.Errorf("by pages there are %d events, at once %d, of the sandbox %d and of the environment 1", len(paged), len(whole), len(all))
+	}
+}
+
+func eventFilterIsChecked(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	for _, c := range []struct {
+		filter sandbox.EventFilter
+		code   sandbox.Code
+		reason sandbox.Reason
+		fields []string
+	}{
+		{sandbox.EventFilter{FromSequence: 1}, sandbox.Invalid, "", []string{"from_sequence"}},
+		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: 99}, sandbox.Invalid, "", nil},
+		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: -1}, sandbox.Invalid, "", nil},
+		{sandbox.EventFilter{SandboxID: "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, sandbox.NotFound, sandbox.ReasonSandboxNotFound, nil},
+	} {
+		_, err := w.Service.ListEvents(w.Context(), c.filter)
+		w.wantError(err, c.code, c.reason, c.fields...)
+		err = w.Service.FollowEvents(w.Context(), c.filter, func(sandbox.Event) error { return nil })
+		w.wantError(err, c.code, c.reason, c.fields...)
+	}
+}
+
+func eventsAreFollowed(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	defer cancel()
+	var sequences []int64
+	released := make(chan error, 1)
+	enough := errors.New("enough")
+	err := w.Service.FollowEvents(ctx, sandbox.EventFilter{SandboxID: l.SandboxID}, func(e sandbox.Event) error {
+		sequences = append(sequences, e.Sequence)
+		switch e.Type {
+		case sandbox.EventReady: // now that all that is stored has come, something new happens
+			go func() {
+				_, err := w.Service.Release(ctx, sandbox.LeaseRef{ID: annsLease})
+				released <- err
+			}()
+		case sandbox.EventDestroyed:
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		w.Errorf("following ended with %v", err)
+	}
+	if !slices.Equal(sequences, []int64{1, 2, 3, 4}) {
+		w.Errorf("the sequences are %v", sequences)
+	}
+	if err := <-released; err != nil {
+		w.Error(err)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	err = w.Service.FollowEvents(stopped, sandbox.EventFilter{SandboxID: l.SandboxID}, func(sandbox.Event) error {
+		stop()
+		return nil
+	})
+	if err == nil {
+		w.Error("stopped, following ended without an error")
+	}
+}
+
+func costsAddUp(w *world) {
+	w.environment()
+	w.acquire(ann)
+	w.acquire(bob)
+	w.Advance(2 * time.Hour)
+	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.Advance(time.Hour)
+	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.acquire(ann)
+	w.Advance(15 * time.Hour) // over midnight
+
+	report := must(w.Service.Costs(w.Context(), sandbox.CostQuery{}))(w)
+	if len(report.Rows) != 2 || !report.AsOf.Equal(w.Now()) || report.PriceBooks[sandbox.Docker].Name == "" {
+		w.Fatalf("the report is %+v", report)
+	}
+	row := report.Rows[slices.IndexFunc(report.Rows, func(r sandbox.CostRow) bool { return r.AgentDID == ann })]
+	if row.LeaseID != annsLease || row.Generations != 2 || !near(row.AwakeSeconds, 17*3600) || !near(row.AsleepSeconds, 3600) {
+		w.Errorf("ann's row is %+v", row)
+	}
+	if report.Total.Cost <= 0 || report.Total.ShadowCost <= 0 {
+		w.Errorf("it cost %s, on Cloudflare %s", report.Total.Cost, report.Total.ShadowCost)
+	}
+	groups := map[sandbox.CostGroup]int{sandbox.CostByLease: 2, sandbox.CostByAgent: 2, sandbox.CostByEnvironment: 1, sandbox.CostByDay: 2, sandbox.CostByMonth: 1}
+	for group, rows := range groups {
+		r := must(w.Service.Costs(w.Context(), sandbox.CostQuery{EnvironmentID: game, GroupBy: group}))(w)
+		var sum sandbox.NanoUSD
+		for _, row := range r.Rows {
+			sum += row.Cost
+		}
+		if len(r.Rows) != rows || sum != r.Total.Cost || !near(float64(r.Total.Cost), float64(report.Total.Cost)) {
+			w.Errorf("by %s: %d rows of %s, total %s; in all %s", group, len(r.Rows), sum, r.Total.Cost, report.Total.Cost)
+		}
+	}
+	half := must(w.Service.Costs(w.Context(), sandbox.CostQuery{AgentDID: bob, From: w.Now().Add(-time.Hour), To: w.Now().Add(-30 * time.Minute)}))(w)
+	if !near(half.Total.AwakeSeconds, 1800) {
+		w.Errorf("half an hour counts %v seconds", half.Total.AwakeSeconds)
+	}
+	if l := w.lease(bob); l.Cost == 0 {
+		w.Error("the lease shows no cost")
+	}
+	_, err := w.Service.Costs(w.Context(), sandbox.CostQuery{GroupBy: "colour"})
+	w.wantError(err, sandbox.Invalid, "", "group_by")
+}
+
+// near allows for the rounding of nano-dollars and microseconds.
+func near(got, want float64) bool { return math.Abs(got-want) <= 10+want/1e6 }
+
+func vanishedSandboxIsDrift(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	w.acquire(bob)
+	w.Remove(l.SandboxID)
+	seen := must(w.Service.ObserveLease(w.Context(), annsLease))(w)
+	w.wantLease(seen, 1, sandbox.LeaseExpired, sandbox.EndedByVanished) // until what else it had is gone too
+	w.Advance(time.Second)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+	findings := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game}))(w)
+	if len(findings) != 1 || findings[0].Kind != sandbox.DriftVanished || findings[0].LeaseID != annsLease || findings[0].SandboxID != l.SandboxID || findings[0].Instance == "" {
+		w.Errorf("the findings are %+v", findings)
+	}
+	for _, f := range []sandbox.DriftFilter{{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}} {
+		if none := must(w.Service.ListDrift(w.Context(), f))(w); len(none) != 0 {
+			w.Errorf("%+v lists %+v", f, none)
+		}
+	}
+	w.wantLease(must(w.Service.ObserveLease(w.Context(), sandbox.LeaseID(bob, game)))(w), 1, sandbox.LeaseActive, "")
+	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "")
+}

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// scoped is the service as one token may use it: every call is checked against the token's
+// environments, and what is made without an owner belongs to the token. It spells out every method,
+// so that a new one does not compile before somebody has decided who may call it.
+type scoped struct {
+	service sandbox.Service
+	token   webhook.Token
+}
+
+var _ sandbox.Service = scoped{}
+
+// environment refuses an environment that the token may not touch; "" stands for all of them.
+func (s scoped) environment(id string) error {
+	switch {
+	case s.token.Allows(id):
+		return nil
+	case id == "":
+		return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: name one of them with environment_id",
+			s.token.Name, strings.Join(s.token.Environments, ", "))
+	default:
+		return sandbox.Errorf(sandbox.Forbidden, "token %s may not touch environment %s, only %s",
+			s.token.Name, id, strings.Join(s.token.Environments, ", "))
+	}
+}
+
+// lease refuses a lease in an environment that the token may not touch.
+func (s scoped) lease(id string) error {
+	if len(s.token.Environments) == 0 {
+		return nil
+	}
+	_, environment, err := sandbox.ParseLeaseID(id)
+	if err != nil {
+		return err
+	}
+	return s.environment(environment)
+}
+
+func (s scoped) owner(named string) string {
+	if named != "" {
+		return named
+	}
+	return s.token.Source()
+}
+
+func (s scoped) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
+	if err := s.environment(p.ID); err != nil {
+		return sandbox.Environment{}, err
+	}
+	p.Owner = s.owner(p.Owner)
+	return s.service.PutEnvironment(ctx, p)
+}
+
+func (s scoped) GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
+	if err := s.environment(id); err != nil {
+		return sandbox.Environment{}, err
+	}
+	return s.service.GetEnvironment(ctx, id)
+}
+
+func (s scoped) ListEnvironments(ctx context.Context) ([]sandbox.Environment, error) {
+	all, err := s.service.ListEnvironments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	allowed := make([]sandbox.Environment, 0, len(all))
+	for _, e := range all {
+		if s.token.Allows(e.ID) {
+			allowed = append(allowed, e)
+		}
+	}
+	return allowed, nil
+}
+
+func (s scoped) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
+	if err := s.environment(id); err != nil {
+		return sandbox.Environment{}, err
+	}
+	return s.service.ReopenEnvironment(ctx, id)
+}
+
+func (s scoped) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
+	if err := s.environment(d.ID); err != nil {
+		return err
+	}
+	d.Actor = s.token.Source()
+	return s.service.DeleteEnvironment(ctx, d)
+}
+
+func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
+	if err := s.environment(a.EnvironmentID); err != nil {
+		return sandbox.Acquired{}, err
+	}
+	a.Owner = s.owner(a.Owner)
+	return s.service.Acquire(ctx, a)
+}
+
+func (s scoped) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
+	if err := s.lease(id); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.GetLease(ctx, id)
+}
+
+func (s scoped) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
+	if err := s.lease(id); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.ObserveLease(ctx, id)
+}
+
+func (s scoped) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
+	if err := s.environment(f.EnvironmentID); err != nil {
+		return nil, err
+	}
+	return s.service.ListLeases(ctx, f)
+}
+
+func (s scoped) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.Renew(ctx, r)
+}
+
+func (s scoped) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.Release(ctx, r)
+}
+
+func (s scoped) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	return s.service.Exec(ctx, r, req)
+}
+
+func (s scoped) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.Sleep(ctx, r)
+}
+
+func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return s.service.Wake(ctx, r)
+}
+
+func (s scoped) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
+	if err := s.lease(r.ID); err != nil {
+		return err
+	}
+	return s.service.WriteFiles(ctx, r, dir, tar)
+}
+
+func (s scoped) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error) {
+	if err := s.lease(r.ID); err != nil {
+		return nil, err
+	}
+	return s.service.ReadFiles(ctx, r, path)
+}
+
+func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
+	if err := s.environment(d.Condition.Data.EnvironmentID); err != nil {
+		return sandbox.Receipt{}, err
+	}
+	return s.service.Deliver(ctx, d)
+}
+
+func (s scoped) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
+	return s.service.Ledger(ctx) // an id, a version and prices: every token may know them
+}
+
+func (s scoped) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandbox.Event, error) {
+	if err := s.events(f); err != nil {
+		return nil, err
+	}
+	return s.service.ListEvents(ctx, f)
+}
+
+func (s scoped) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
+	if err := s.events(f); err != nil {
+		return err
+	}
+	return s.service.FollowEvents(ctx, f, yield)
+}
+
+func (s scoped) events(f sandbox.EventFilter) error {
+	if f.EnvironmentID == "" && f.LeaseID != "" {
+		return s.lease(f.LeaseID)
+	}
+	return s.environment(f.EnvironmentID)
+}
+
+func (s scoped) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
+	if err := s.environment(q.EnvironmentID); err != nil {
+		return sandbox.CostReport{}, err
+	}
+	return s.service.Costs(ctx, q)
+}
+
+func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
+	if f.EnvironmentID == "" && f.LeaseID != "" {
+		if err := s.lease(f.LeaseID); err != nil {
+			return nil, err
+		}
+	} else if err := s.environment(f.EnvironmentID); err != nil {
+		return nil, err
+	}
+	return s.service.ListDrift(ctx, f)
+}

@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// Token is a bearer token that the API accepts; webhook.LoadTokens reads a file of them.
+type Token = webhook.Token
+
+// Config says what a handler serves, and to whom.
+type Config struct {
+	Service sandbox.Service
+	// Tokens and Secrets are the accepted credentials; at least one token is required.
+	Tokens  []Token
+	Secrets webhook.Secrets
+	// Version is shown in the OpenAPI document.
+	Version string
+	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
+	Ready func(ctx context.Context) error
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// IDs issues request ids; nil means sandbox.RandomIDs.
+	IDs    sandbox.IDs
+	Logger *slog.Logger // nil means none
+	// MaxConditions is how many conditions may wait for the ledger at once; more are told to come
+	// back (429). Zero means 1024.
+	MaxConditions int
+	// ConditionTimeout bounds one condition's transaction. Zero means 10 s.
+	ConditionTimeout time.Duration
+	// KeepAlive is how long a stream may be silent before an empty line is sent. Zero means 15 s.
+	KeepAlive time.Duration
+}
+
+// server holds what all requests share. Its fields do not change.
+type server struct {
+	service          sandbox.Service
+	tokens           webhook.Tokens
+	secrets          webhook.Secrets
+	ready            func(ctx context.Context) error
+	now              func() time.Time
+	ids              sandbox.IDs
+	log              *slog.Logger
+	mux              *http.ServeMux
+	conditionSlots   chan struct{}
+	conditionTimeout time.Duration
+	keepAlive        time.Duration
+}
+
+// New makes the handler. Errors: Invalid.
+func New(c Config) (http.Handler, error) {
+	if c.Service == nil || len(c.Tokens) == 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service and at least one bearer token")
+	}
+	s := &server{
+		service: c.Service, tokens: c.Tokens, secrets: c.Secrets, ready: c.Ready,
+		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
+		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive,
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.ids == nil {
+		s.ids = sandbox.RandomIDs
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.conditionTimeout == 0 {
+		s.conditionTimeout = 10 * time.Second
+	}
+	if s.keepAlive == 0 {
+		s.keepAlive = 15 * time.Second
+	}
+	if c.MaxConditions == 0 {
+		c.MaxConditions = 1024
+	}
+	s.conditionSlots = make(chan struct{}, c.MaxConditions)
+	if err := s.register(c.Version); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// register adds every route and the document that describes them.
+func (s *server) register(version string) error {
+	doc := newDocument(s, version)
+	s.registerConditions(doc)
+	s.registerEnvironments(doc)
+	s.registerLeases(doc)
+	s.registerExec(doc)
+	s.registerFiles(doc)
+	s.registerEvents(doc)
+	s.registerReports(doc)
+	s.registerProbes(doc)
+	openapi, err := doc.finish()
+	if err != nil {
+		return fmt.Errorf("describe the API: %w", err)
+	}
+	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(openapi) // a client that has gone needs no answer
+	})
+	return nil
+}
+
+// NewServer makes an HTTP server with the limits that the API needs: small headers, quickly sent.
+// There is no write timeout, because commands and events stream for hours; streams bound each write.
+func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// writeJSON sends a value that always has a JSON form.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
+}

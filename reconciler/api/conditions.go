@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+const conditionsPath = "/v1/conditions"
+
+// bodyTimeout is how long a condition's body may take to arrive: its sender is not yet known.
+const bodyTimeout = 10 * time.Second
+
+func (s *server) registerConditions(d *document) {
+	s.mux.HandleFunc("POST "+conditionsPath, s.postCondition)
+	problem := func(text string) *huma.Response { return d.content(text, wire.ProblemJSON, wire.Problem{}) }
+	d.api.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: "post-condition", Method: http.MethodPost, Path: conditionsPath, Tags: []string{"conditions"},
+		Summary: "Report that something happened that ends leases",
+		Description: "A Standard Webhooks message, signed, or with a bearer token that may touch the environment. " +
+			"202 is given once the condition is durable; no order is promised. " +
+			"Without webhook-id (bearer token only) the body identifies the message.",
+		Security: []map[string][]string{{"signature": {}}, {"token": {}}},
+		Parameters: []*huma.Param{
+			{Name: "webhook-id", In: "header", Description: "Unique id of the message; a second delivery changes nothing.", Schema: &huma.Schema{Type: huma.TypeString}},
+			{Name: "webhook-timestamp", In: "header", Description: "Unix seconds, at most 5 minutes off.", Schema: &huma.Schema{Type: huma.TypeString}},
+			{Name: "webhook-signature", In: "header", Description: "v1,<base64>; several are separated by spaces.", Schema: &huma.Schema{Type: huma.TypeString}},
+		},
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{wire.JSON: d.media(sandbox.Condition{})}},
+		Responses: map[string]*huma.Response{
+			"202": d.content("Stored.", wire.JSON, sandbox.Receipt{}),
+			"401": problem("The credentials are missing or wrong."),
+			"403": problem("The token may not touch this environment."),
+			"409": problem("The id was used for another body."),
+			"413": problem("The body is larger than 64 KiB."),
+			"415": problem("The body is not application/json."),
+			"422": problem("The condition is not valid; fields says why."),
+			"429": problem("Too many conditions wait; come back after Retry-After."),
+			"503": problem("The ledger is out of reach; come back after Retry-After."),
+		},
+	})
+}
+
+func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
+	receipt, err := s.receive(w, r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	body, err := json.Marshal(receipt)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	h := w.Header()
+	h["Content-Type"] = []string{wire.JSON}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write(body) // the condition is stored; a sender that has gone will send it again
+}
+
+// receive authenticates before it decodes, and decodes before it asks the ledger.
+func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receipt, error) {
+	d, as, err := s.authenticateDelivery(w, r)
+	if err != nil {
+		return sandbox.Receipt{}, err
+	}
+	exchangeOf(r.Context()).caller = d.Source
+	if contentType := r.Header.Get("Content-Type"); contentType != wire.JSON && mediaType(r) != wire.JSON {
+		return sandbox.Receipt{}, httpProblem(http.StatusUnsupportedMediaType, "a condition has Content-Type: application/json")
+	}
+	if d.Condition, err = webhook.Decode(d.Body); err != nil {
+		return sandbox.Receipt{}, err
+	}
+	select {
+	case s.conditionSlots <- struct{}{}:
+		defer func() { <-s.conditionSlots }()
+	default:
+		return sandbox.Receipt{}, sandbox.Errorf(sandbox.CapacityExceeded, "%d conditions wait for the ledger already; send it again", cap(s.conditionSlots))
+	}
+	// A sender that hangs up must not undo what the ledger is about to store.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.conditionTimeout)
+	defer cancel()
+	receipt, err := as.Deliver(ctx, d)
+	if err != nil && (ctx.Err() != nil || sandbox.IsRetryable(err)) {
+		return receipt, sandbox.Errorf(sandbox.Unavailable, "the condition is not known to be stored; send it again: %w", err)
+	}
+	return receipt, err
+}
+
+// authenticateDelivery reads the body and says who sent it and with which rights.
+func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, sandbox.Conditions, error) {
+	d := sandbox.Delivery{}
+	var token Token
+	_, byToken := r.Header["Authorization"]
+	if byToken {
+		var known bool
+		if token, known = s.tokens.Lookup(bearer(r)); !known {
+			return d, nil, s.unauthenticated(nil)
+		}
+	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
+		return d, nil, s.unauthenticated(nil)
+	}
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // only connections have deadlines, a recorder has none
+	body, err := readAll(w, r, webhook.MaxBody)
+	if err != nil {
+		return d, nil, err
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	d.Body = body
+	if !byToken {
+		if d.ID, d.Source, err = s.secrets.Verify(r.Header, body, s.now()); err != nil {
+			return d, nil, s.unauthenticated(err)
+		}
+		return d, s.service, nil
+	}
+	d.Source, d.ID = token.Source(), r.Header.Get(webhook.HeaderID)
+	if d.ID == "" {
+		sum := sha256.Sum256(body)
+		d.ID = "sha256-" + hex.EncodeToString(sum[:])
+	}
+	return d, scoped{service: s.service, token: token}, webhook.CheckID(d.ID)
+}

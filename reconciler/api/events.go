@@ -1,0 +1,87 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (s *server) registerEvents(d *document) {
+	addRaw(d, huma.Operation{
+		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"reports"},
+		Summary: "List or follow events",
+		Description: "With Accept: " + wire.EventStream + " stored events and then new ones come as server-sent events; " +
+			"a reader that comes back with Last-Event-ID misses none.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "Events in ascending order.",
+			Content:     map[string]*huma.MediaType{wire.JSON: d.media(wire.EventPage{}), wire.EventStream: d.media(sandbox.Event{})},
+		}},
+	}, s.events)
+}
+
+type eventsInput struct {
+	EnvironmentID string `query:"environment_id"`
+	LeaseID       string `query:"lease_id"`
+	SandboxID     string `query:"sandbox_id"`
+	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence; needs sandbox_id."`
+	AfterID       int64  `query:"after_id" doc:"next_after_id of the page before."`
+	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, when following."`
+}
+
+func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *eventsInput) error {
+	filter := sandbox.EventFilter{
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID,
+		FromSequence: in.FromSequence, AfterID: max(in.AfterID, in.LastEventID), Limit: in.Limit,
+	}
+	if accepts(r, wire.EventStream) {
+		return s.followEvents(w, r, service, filter)
+	}
+	events, err := service.ListEvents(r.Context(), filter)
+	if err != nil {
+		return err
+	}
+	page := wire.EventPage{Events: notNil(events)}
+	if full(len(events), in.Limit) {
+		page.NextAfterID = events[len(events)-1].ID
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sandbox.Service, filter sandbox.EventFilter) error {
+	probe := filter
+	probe.Limit = 1
+	if _, err := service.ListEvents(r.Context(), probe); err != nil { // a wrong filter gets its status
+		return err
+	}
+	ctx, out := s.openStream(w, r, wire.EventStream, ": idle\n\n")
+	err := out.write([]byte(": following\n\n")) // the reader learns at once that it is connected
+	if err == nil {
+		err = service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
+			data, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data))
+		})
+	}
+	gone := ctx.Err() != nil
+	out.close()
+	if err == nil || gone {
+		return nil
+	}
+	p := problemOf(err)
+	exchangeOf(r.Context()).cause = p.cause
+	data, err := json.Marshal(p.Problem)
+	if err != nil {
+		panic(err) // strings and numbers always have a JSON form
+	}
+	_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // a reader that has gone needs no answer
+	return nil
+}

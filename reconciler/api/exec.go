@@ -1,0 +1,166 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (s *server) registerExec(d *document) {
+	addRaw(d, huma.Operation{
+		OperationID: "exec", Method: http.MethodPost, Path: "/v1/leases/{id}/exec", Tags: []string{"leases"},
+		Summary: "Run a command in a lease's sandbox",
+		Description: "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
+			"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines follow the request " +
+			"as standard input, while output streams.",
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
+		}},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The command has ended, or its output streams.",
+			Content: map[string]*huma.MediaType{
+				wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
+			},
+		}},
+	}, s.exec)
+}
+
+func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *LeaseRef) error {
+	req, err := readExec(w, r)
+	if err != nil {
+		return err
+	}
+	if !accepts(r, wire.NDJSON) {
+		result, err := service.Exec(r.Context(), in.ref(), req)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusOK, wire.ResultOf(result))
+		return nil
+	}
+	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
+	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
+	result, err := service.Exec(ctx, in.ref(), req)
+	started := out.close()
+	switch {
+	case err == nil:
+		wired := wire.ResultOf(result)
+		err = out.writeJSON(wire.ExecOutput{Result: &wired})
+	case started:
+		p := problemOf(err)
+		exchangeOf(r.Context()).cause = p.cause
+		err = out.writeJSON(wire.ExecOutput{Error: &p.Problem})
+	default:
+		return err
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // the reader has gone, or must see that the end is missing
+	}
+	return nil
+}
+
+// outputWriter sends what a command writes as lines of the stream.
+type outputWriter struct {
+	out  *stream
+	name string
+}
+
+func (o outputWriter) Write(b []byte) (int, error) {
+	line := wire.ExecOutput{Stream: o.name}
+	line.Data, line.Encoding = wire.Encode(b)
+	if err := o.out.writeJSON(line); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// readExec reads the request, and prepares its standard input when that follows in the body.
+func readExec(w http.ResponseWriter, r *http.Request) (sandbox.ExecRequest, error) {
+	var (
+		in    wire.ExecRequest
+		stdin io.Reader
+	)
+	switch mediaType(r) {
+	case wire.JSON:
+		body, err := readAll(w, r, maxJSON)
+		if err != nil {
+			return sandbox.ExecRequest{}, err
+		}
+		if err := strictJSON(body, &in); err != nil {
+			return sandbox.ExecRequest{}, badBody(err)
+		}
+	case wire.NDJSON:
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return sandbox.ExecRequest{}, err
+		}
+		lines := json.NewDecoder(r.Body)
+		lines.DisallowUnknownFields()
+		if err := lines.Decode(&in); err != nil {
+			return sandbox.ExecRequest{}, badBody(err)
+		}
+		stdin = &inputReader{lines: lines}
+	default:
+		return sandbox.ExecRequest{}, httpProblem(http.StatusUnsupportedMediaType,
+			"the body must have Content-Type: application/json, or "+wire.NDJSON+" when standard input follows")
+	}
+	first, err := wire.Decode(in.Stdin, in.StdinEncoding)
+	if err != nil {
+		return sandbox.ExecRequest{}, badBody(err)
+	}
+	switch {
+	case stdin != nil:
+		stdin = io.MultiReader(bytes.NewReader(first), stdin)
+	case len(first) > 0:
+		stdin = bytes.NewReader(first)
+	}
+	return sandbox.ExecRequest{
+		Command: in.Command, Env: in.Env, Cwd: in.Cwd, User: in.User,
+		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
+	}, nil
+}
+
+// inputReader reads standard input out of the lines of a request.
+type inputReader struct {
+	lines *json.Decoder
+	rest  []byte
+}
+
+func (i *inputReader) Read(b []byte) (int, error) {
+	for len(i.rest) == 0 {
+		var line wire.ExecInput
+		if err := i.lines.Decode(&line); err != nil {
+			return 0, err // io.EOF is the end of standard input
+		}
+		var err error
+		if i.rest, err = wire.Decode(line.Data, line.Encoding); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, i.rest)
+	i.rest = i.rest[n:]
+	return n, nil
+}
+
+// readAll reads a body of at most limit bytes.
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, httpProblem(http.StatusRequestEntityTooLarge, "the body is larger than the limit of "+bytesText(limit))
+	case err != nil:
+		return nil, httpProblem(http.StatusRequestTimeout, "the body did not arrive completely: "+err.Error())
+	}
+	return body, nil
+}
+
+func badBody(err error) error {
+	return sandbox.InvalidFields("request", []sandbox.Field{{Name: "body", Problem: err.Error()}})
+}

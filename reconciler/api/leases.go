@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// LeaseRef names a lease in a path, and fences by generation and owner. It is exported for huma,
+// as EnvironmentPath is.
+type LeaseRef struct {
+	ID         string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>." example:"did:plc:abc::catan-7"`
+	Generation int64  `query:"generation" doc:"Refuse (409) when this is not the current generation."`
+	Owner      string `query:"owner" doc:"Refuse (409) when this is not the lease's owner."`
+}
+
+func (r LeaseRef) ref() sandbox.LeaseRef {
+	return sandbox.LeaseRef{ID: r.ID, Generation: r.Generation, Owner: r.Owner}
+}
+
+func (s *server) registerLeases(d *document) {
+	tags := []string{"leases"}
+	add(d, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost, Path: "/v1/leases", Tags: tags,
+		Summary:     "Acquire an agent's lease in an environment",
+		Description: "Idempotent: of any number of callers one gets is_new and status 201, the others the same lease and 200.",
+		Responses:   map[string]*huma.Response{"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{})}}, acquire)
+	add(d, huma.Operation{OperationID: "list-leases", Method: http.MethodGet, Path: "/v1/leases", Tags: tags,
+		Summary: "List leases by id"}, listLeases)
+	add(d, huma.Operation{OperationID: "get-lease", Method: http.MethodGet, Path: "/v1/leases/{id}", Tags: tags,
+		Summary: "Show a lease in its current generation"}, getLease)
+	add(d, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/renew", Tags: tags,
+		Summary: "Renew a lease"}, renew)
+	for _, release := range []huma.Operation{
+		{OperationID: "release-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/release"},
+		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},
+	} {
+		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
+		add(d, release, onLease(sandbox.Service.Release))
+	}
+	add(d, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/sleep", Tags: tags,
+		Summary: "Put a lease's sandbox to sleep"}, onLease(sandbox.Service.Sleep))
+	add(d, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/wake", Tags: tags,
+		Summary: "Wake a lease's sandbox"}, onLease(sandbox.Service.Wake))
+}
+
+type acquired struct {
+	Status int
+	Body   sandbox.Acquired
+}
+
+func acquire(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.Acquire }) (*acquired, error) {
+	got, err := service.Acquire(ctx, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	if got.IsNew {
+		return &acquired{http.StatusCreated, got}, nil
+	}
+	return &acquired{http.StatusOK, got}, nil
+}
+
+func listLeases(ctx context.Context, service sandbox.Service, in *struct {
+	EnvironmentID string              `query:"environment_id"`
+	AgentDID      string              `query:"agent_did"`
+	Status        sandbox.LeaseStatus `query:"status" doc:"pending, active, expired or destroyed."`
+	After         string              `query:"after" doc:"next_after of the page before."`
+	Limit         int                 `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+}) (*reply[wire.LeasePage], error) {
+	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{
+		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, After: in.After, Limit: in.Limit,
+	})
+	page := wire.LeasePage{Leases: notNil(leases)}
+	if full(len(leases), in.Limit) {
+		page.NextAfter = leases[len(leases)-1].ID
+	}
+	return replyWith(page, err)
+}
+
+// full reports whether a page of n has as many entries as were asked for, so that more may follow.
+func full(n, limit int) bool {
+	if limit == 0 {
+		limit = sandbox.MaxPage
+	}
+	return n > 0 && n >= limit
+}
+
+func getLease(ctx context.Context, service sandbox.Service, in *struct {
+	ID      string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
+	Observe bool   `query:"observe" doc:"Look at the sandbox on its backend first, and record what drifted."`
+}) (*reply[sandbox.Lease], error) {
+	if in.Observe {
+		return replyWith(service.ObserveLease(ctx, in.ID))
+	}
+	return replyWith(service.GetLease(ctx, in.ID))
+}
+
+func renew(ctx context.Context, service sandbox.Service, in *struct {
+	LeaseRef
+	Body *wire.RenewRequest
+}) (*reply[sandbox.Lease], error) {
+	r := sandbox.Renew{LeaseRef: in.ref()}
+	if in.Body != nil {
+		r.Settings = in.Body.Settings
+	}
+	return replyWith(service.Renew(ctx, r))
+}
+
+// onLease makes a handler of a method that needs no more than a lease.
+func onLease(method func(sandbox.Service, context.Context, sandbox.LeaseRef) (sandbox.Lease, error)) func(context.Context, sandbox.Service, *LeaseRef) (*reply[sandbox.Lease], error) {
+	return func(ctx context.Context, service sandbox.Service, in *LeaseRef) (*reply[sandbox.Lease], error) {
+		return replyWith(method(service, ctx, in.ref()))
+	}
+}

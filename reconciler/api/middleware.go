@@ -1,0 +1,176 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// requestIDLength is in characters of 5 bits.
+const requestIDLength = 16
+
+// exchange is one request and what was answered to it.
+type exchange struct {
+	http.ResponseWriter
+	id     string
+	caller string // for the log: "token:<name>" or "secret:<n>"
+	status int    // 0: nothing sent yet
+	cause  error  // of a server error, for the log
+}
+
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 && status >= 200 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	return x.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+type contextKey int
+
+const (
+	exchangeKey contextKey = iota
+	serviceKey
+)
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, ok := ctx.Value(exchangeKey).(*exchange)
+	if !ok {
+		return &exchange{} // a handler called outside of the server, as by a test
+	}
+	return x
+}
+
+// ServeHTTP implements http.Handler: request id, access log and recovery around everything.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := s.now()
+	x := &exchange{ResponseWriter: w, id: s.ids(requestIDLength)}
+	w.Header().Set(wire.HeaderRequestID, x.id)
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey, x))
+	defer func() {
+		cause := recover()
+		if cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // net/http compares it the same way
+			s.log.LogAttrs(r.Context(), slog.LevelError, "request panicked", slog.String("request_id", x.id),
+				slog.Any("panic", cause), slog.String("stack", string(debug.Stack())))
+			if x.status == 0 {
+				problemOf(errors.New("panic")).write(x)
+				cause = nil
+			} else {
+				cause = http.ErrAbortHandler // the client must see that the reply is cut
+			}
+		}
+		s.logAccess(r, x, s.now().Sub(began))
+		if cause != nil {
+			panic(cause)
+		}
+	}()
+	s.routes(x, r)
+}
+
+// logAccess writes one line per request. Query strings hold no secrets and headers are left out.
+func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
+	level := slog.LevelInfo
+	switch {
+	case x.status >= 500 && x.status != http.StatusServiceUnavailable:
+		level = slog.LevelError
+	case strings.HasPrefix(r.URL.Path, "/v1/") == false:
+		level = slog.LevelDebug // probes
+	}
+	if !s.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", x.status),
+		slog.Duration("took", took), slog.String("caller", x.caller), slog.String("request_id", x.id),
+		slog.String("remote", r.RemoteAddr),
+	}
+	if x.cause != nil {
+		attrs = append(attrs, slog.String("error", x.cause.Error()))
+	}
+	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// routes finds the handler. net/http's own replies to what it cannot route become problems.
+func (s *server) routes(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != conditionsPath {
+		var ok bool
+		if r, ok = s.authenticate(w, r); !ok {
+			return
+		}
+	}
+	handler, pattern := s.mux.Handler(r)
+	if pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	refusal := discard{header: http.Header{}}
+	handler.ServeHTTP(&refusal, r)
+	if allow := refusal.header.Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+	}
+	s.refuse(w, r, httpProblem(refusal.status, "there is no "+r.Method+" "+r.URL.Path+"; /openapi.json lists what there is"))
+}
+
+// discard notes a status and headers and forgets the body.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+
+// authenticate lets a request pass whose bearer token is known, and limits its service to the
+// token's environments.
+func (s *server) authenticate(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
+	token, ok := s.tokens.Lookup(bearer(r))
+	if !ok {
+		s.refuse(w, r, s.unauthenticated(nil))
+		return nil, false
+	}
+	exchangeOf(r.Context()).caller = token.Source()
+	service := scoped{service: s.service, token: token}
+	return r.WithContext(context.WithValue(r.Context(), serviceKey, service)), true
+}
+
+// bearer returns the request's bearer token, "" if it has none or several.
+func bearer(r *http.Request) string {
+	values := r.Header["Authorization"]
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// unauthenticated is the one reply to missing and wrong credentials of every kind; why goes to the log.
+func (s *server) unauthenticated(why error) *problem {
+	return newProblem(sandbox.Unauthenticated, "", "the credentials are missing or wrong", nil, why)
+}
+
+// refuse sends an error and notes its cause for the log.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	exchangeOf(r.Context()).cause = p.cause
+	p.write(w)
+}

@@ -1,0 +1,182 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxJSON bounds a JSON request in bytes; a command's standard input may stand in one.
+const maxJSON = 8 << 20
+
+// document is the OpenAPI document in the making, and the routes that it describes.
+type document struct {
+	server *server
+	api    huma.API
+}
+
+func newDocument(s *server, version string) *document {
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       "Sandbox reconciler",
+				Version:     version,
+				Description: "Leases sandboxes to agents, and ends them when their time or their game is over.",
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer"},
+					"signature": {Type: "apiKey", In: "header", Name: "webhook-signature",
+						Description: "Standard Webhooks: webhook-id, webhook-timestamp and webhook-signature."},
+				},
+			},
+		},
+		Formats: map[string]huma.Format{
+			wire.JSON: {Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: strictJSON},
+			"json":    huma.DefaultJSONFormat, // of application/problem+json
+		},
+		DefaultFormat:                wire.JSON,
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{plainProblems},
+	}
+	return &document{server: s, api: humago.New(s.mux, config)}
+}
+
+// add registers a JSON operation. The service that handler gets is limited to the caller's rights.
+// Bodies are checked by the domain, so that a mistake has the same fields over HTTP as in process.
+func add[I, O any](d *document, op huma.Operation, handler func(context.Context, sandbox.Service, *I) (*O, error)) {
+	if _, hasBody := reflect.TypeFor[I]().FieldByName("Body"); hasBody {
+		op.Middlewares = append(op.Middlewares, d.requireJSON)
+		op.MaxBodyBytes = maxJSON
+		op.BodyReadTimeout = -1 // huma's would also end the request's context later on
+		op.SkipValidateBody = true
+	}
+	huma.Register(d.api, d.common(op), func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, serviceOf(ctx), in)
+		if err != nil {
+			p := problemOf(err)
+			exchangeOf(ctx).cause = p.cause
+			return nil, p
+		}
+		return out, nil
+	})
+}
+
+// addRaw registers an operation that reads and writes by itself. An error means that it has not
+// written anything.
+func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWriter, *http.Request, sandbox.Service, *I) error) {
+	body := op.RequestBody
+	op.RequestBody = nil // huma would read the body
+	huma.Register(d.api, d.common(op), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			r, w := humago.Unwrap(ctx)
+			if err := handler(w, r, serviceOf(r.Context()), in); err != nil {
+				d.server.refuse(w, r, err)
+			}
+		}}, nil
+	})
+	item := d.api.OpenAPI().Paths[op.Path]
+	for _, registered := range []*huma.Operation{item.Get, item.Put, item.Post} {
+		if registered != nil && registered.OperationID == op.OperationID {
+			registered.RequestBody = body
+		}
+	}
+}
+
+// serviceOf returns the service as the authenticated caller may use it.
+func serviceOf(ctx context.Context) sandbox.Service {
+	service, ok := ctx.Value(serviceKey).(sandbox.Service)
+	if !ok { // the routes under /v1 are reached through authenticate only
+		panic("api: a request without a caller")
+	}
+	return service
+}
+
+func (d *document) common(op huma.Operation) huma.Operation {
+	op.Security = []map[string][]string{{"token": {}}}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = d.content("The request was refused or failed.", wire.ProblemJSON, wire.Problem{})
+	return op
+}
+
+// content describes a reply or, by its media types, a request.
+func (d *document) content(description, contentType string, example any) *huma.Response {
+	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{contentType: d.media(example)}}
+}
+
+func (d *document) media(example any) *huma.MediaType {
+	return &huma.MediaType{Schema: d.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(example), true, "")}
+}
+
+func binary() *huma.MediaType {
+	return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+}
+
+// finish returns the document as JSON.
+func (d *document) finish() ([]byte, error) {
+	schemas := d.api.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel") // huma's own error, which plainProblems replaces
+	delete(schemas, "ErrorDetail")
+	if put := schemas["PutEnvironment"]; put != nil {
+		put.Required = []string{"image"} // the path names the environment, the rest has defaults
+	}
+	return json.Marshal(d.api.OpenAPI())
+}
+
+// requireJSON refuses bodies of another content type.
+func (d *document) requireJSON(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if r.ContentLength != 0 && mediaType(r) != wire.JSON {
+		d.server.refuse(w, r, httpProblem(http.StatusUnsupportedMediaType, "the body must have Content-Type: application/json"))
+		return
+	}
+	next(ctx)
+}
+
+func mediaType(r *http.Request) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// accepts reports whether the request asks for a content type by name.
+func accepts(r *http.Request, contentType string) bool {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		if t, _, err := mime.ParseMediaType(part); err == nil && t == contentType {
+			return true
+		}
+	}
+	return false
+}
+
+// strictJSON decodes one value and refuses fields that do not exist: a misspelt setting must not
+// silently take its default.
+func strictJSON(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("the JSON value is followed by other data")
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (s *server) registerReports(d *document) {
+	tags := []string{"reports"}
+	add(d, huma.Operation{OperationID: "get-costs", Method: http.MethodGet, Path: "/v1/costs", Tags: tags,
+		Summary: "Sum what sandboxes have cost"}, costs)
+	add(d, huma.Operation{OperationID: "list-drift", Method: http.MethodGet, Path: "/v1/drift", Tags: tags,
+		Summary: "List differences between ledger and backends, newest first"}, drift)
+	add(d, huma.Operation{OperationID: "get-ledger", Method: http.MethodGet, Path: "/v1/ledger", Tags: tags,
+		Summary: "Identify the ledger"}, ledger)
+}
+
+func costs(ctx context.Context, service sandbox.Service, in *struct {
+	EnvironmentID string            `query:"environment_id"`
+	AgentDID      string            `query:"agent_did"`
+	From          time.Time         `query:"from" doc:"RFC 3339. Default: the beginning."`
+	To            time.Time         `query:"to" doc:"RFC 3339. Default: now."`
+	GroupBy       sandbox.CostGroup `query:"group_by" doc:"lease (default), environment, agent, day or month."`
+}) (*reply[sandbox.CostReport], error) {
+	report, err := service.Costs(ctx, sandbox.CostQuery{
+		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, From: in.From, To: in.To, GroupBy: in.GroupBy,
+	})
+	report.Rows = notNil(report.Rows)
+	return replyWith(report, err)
+}
+
+func drift(ctx context.Context, service sandbox.Service, in *struct {
+	EnvironmentID string `query:"environment_id"`
+	LeaseID       string `query:"lease_id"`
+	Open          bool   `query:"open" doc:"Leave out what is resolved."`
+	Limit         int    `query:"limit"`
+}) (*reply[wire.DriftPage], error) {
+	findings, err := service.ListDrift(ctx, sandbox.DriftFilter{
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, OpenOnly: in.Open, Limit: in.Limit,
+	})
+	return replyWith(wire.DriftPage{Findings: notNil(findings)}, err)
+}
+
+func ledger(ctx context.Context, service sandbox.Service, _ *empty) (*reply[sandbox.LedgerInfo], error) {
+	return replyWith(service.Ledger(ctx))
+}
+
+// readyTimeout bounds one check of readiness.
+const readyTimeout = 5 * time.Second
+
+func (s *server) registerProbes(d *document) {
+	probe := func(path, id, summary string, handler http.HandlerFunc) {
+		s.mux.HandleFunc("GET "+path, handler)
+		d.api.OpenAPI().AddOperation(&huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
+			Tags: []string{"probes"}, Responses: map[string]*huma.Response{"200": {Description: "Yes."}, "503": {Description: "No."}}})
+	}
+	probe("/livez", "livez", "Does the process run?", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	probe("/readyz", "readyz", "Can the service do its work?", func(w http.ResponseWriter, r *http.Request) {
+		if s.ready != nil {
+			ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+			defer cancel()
+			if err := s.ready(ctx); err != nil {
+				s.refuse(w, r, sandbox.Errorf(sandbox.Unavailable, "not ready: %w", err))
+				return
+			}
+		}
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+}
