@@ -24,9 +24,14 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 	return err
 }
 
+// observable reports whether a row says something that a look could contradict.
+func observable(s *ledger.Sandbox) bool {
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.ClaimedFor == ""
+}
+
 // look returns whether all was as the ledger has it; only differences are written.
 func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
-	if s.Desired == ledger.Gone || s.Phase == sandbox.PhasePending || s.ClaimedFor != "" {
+	if !observable(s) {
 		return false, nil
 	}
 	x, err := e.backendFor(s.Backend)
@@ -40,8 +45,11 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	if err != nil && !absent {
 		return false, err // an error is no observation
 	}
+	if obs.State == sandbox.StateRemoving {
+		return false, nil // its end will be seen
+	}
 	differences := compare(s, obs)
-	if !absent && len(differences) == 0 && len(s.LastError) == 0 {
+	if !absent && len(differences) == 0 {
 		open, err := e.hasOpenDrift(ctx, s.ID)
 		if err != nil || !open {
 			return err == nil, err

@@ -41,10 +41,14 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.lookAtAll(ctx, x, rows), e.sweep(ctx, x, instance, listed, rows))
+	return errors.Join(e.lookAtAll(ctx, x, listed, rows), e.sweep(ctx, x, instance, listed, rows))
 }
 
-func (e *Engine) lookAtAll(ctx context.Context, x *backend, rows []ledger.Sandbox) error {
+func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox) error {
+	observations := make(map[string]sandbox.Observation, len(listed))
+	for _, o := range listed {
+		observations[o.SandboxID] = o
+	}
 	var asExpected []string
 	type reading struct {
 		id  string
@@ -53,7 +57,7 @@ func (e *Engine) lookAtAll(ctx context.Context, x *backend, rows []ledger.Sandbo
 	var readings []reading
 	var failed error
 	for i := range rows {
-		ok, err := e.look(ctx, &rows[i])
+		ok, err := e.surveyOne(ctx, &rows[i], observations)
 		if err != nil {
 			failed = err // each sandbox is its own; one that cannot be looked at hides no other
 			continue
@@ -88,6 +92,19 @@ func (e *Engine) lookAtAll(ctx context.Context, x *backend, rows []ledger.Sandbo
 		}
 		return tx.Observed(asExpected)
 	}))
+}
+
+// surveyOne returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked
+// at again, because the list is older than the row.
+func (e *Engine) surveyOne(ctx context.Context, s *ledger.Sandbox, listed map[string]sandbox.Observation) (bool, error) {
+	o, ok := listed[s.ID]
+	if ok && observable(s) && len(compare(s, o)) == 0 {
+		open, err := e.hasOpenDrift(ctx, s.ID)
+		if err != nil || !open {
+			return err == nil, err
+		}
+	}
+	return e.look(ctx, s)
 }
 
 // sweep records and, on the second look, destroys what carries our ledger's label and has no row

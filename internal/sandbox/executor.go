@@ -119,6 +119,8 @@ const (
 	StateRunning State = "running"
 	StatePaused  State = "paused"
 	StateStopped State = "stopped"
+	// StateRemoving: somebody is removing it; soon it is gone.
+	StateRemoving State = "removing"
 )
 
 // Observation is what a backend says about one sandbox.

@@ -47,6 +47,8 @@ func stateOf(s *container.State) sandbox.State {
 		return sandbox.StateRunning
 	case s.Status == container.StateCreated:
 		return sandbox.StateCreated
+	case s.Status == container.StateRemoving:
+		return sandbox.StateRemoving
 	default:
 		return sandbox.StateStopped
 	}

@@ -1,0 +1,252 @@
+package reconciler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// serveVar makes the test binary a reconciler, so that tests can kill one.
+const serveVar = "SANDBOX_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(serveVar); config != "" {
+		if err := serve(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func serve(config string) error {
+	var c reconciler.Config
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return err
+	}
+	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return reconciler.Serve(context.Background(), c, func(address string) { fmt.Println(address) })
+}
+
+// world is one ledger with its credentials, and a reconciler that may come and go.
+type world struct {
+	*testing.T
+	config  reconciler.Config
+	secret  webhook.Secret
+	token   string
+	process *exec.Cmd
+	url     string
+	service sandbox.Service
+	image   string
+}
+
+// newWorld starts a reconciler process on a fresh ledger and the machine's Docker Engine, or on the
+// one at host. Everything it made is removed at the end.
+func newWorld(t *testing.T, host string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{T: t, token: webhook.NewToken(), image: dockertest.Busybox(t)}
+	secret := webhook.NewSecret()
+	var err error
+	if w.secret, err = webhook.ParseSecret(secret); err != nil {
+		t.Fatal(err)
+	}
+	w.config = reconciler.Config{
+		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + filepath.Join(dir, "ledger.db"), Version: "test",
+		TokenFile: filepath.Join(dir, "tokens"), SecretFile: filepath.Join(dir, "secrets"), Docker: docker.Config{Host: host},
+	}
+	w.write(w.config.TokenFile, "test "+w.token+"\n")
+	w.write(w.config.SecretFile, secret+"\n")
+	w.start()
+	t.Cleanup(w.cleanup)
+	return w
+}
+
+func (w *world) write(path, text string) {
+	w.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// start runs a reconciler process until kill.
+func (w *world) start() {
+	w.Helper()
+	config, err := json.Marshal(w.config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.process = exec.Command(os.Args[0])
+	w.process.Env = append(os.Environ(), serveVar+"="+string(config))
+	w.process.Stderr = &testLog{t: w.T}
+	out, err := w.process.StdoutPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := w.process.Start(); err != nil {
+		w.Fatal(err)
+	}
+	var address string
+	if _, err := fmt.Fscanln(out, &address); err != nil {
+		w.Fatalf("the reconciler did not start: %v", err)
+	}
+	w.url = "http://" + address
+	if w.service, err = client.New(client.Config{URL: w.url, Token: w.token}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// testLog passes a process's log on to the test's.
+type testLog struct{ t *testing.T }
+
+func (l *testLog) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// kill ends the reconciler as a power cut would.
+func (w *world) kill() {
+	w.Helper()
+	if err := w.process.Process.Kill(); err != nil {
+		w.Fatal(err)
+	}
+	_ = w.process.Wait() // killed, as wanted
+}
+
+func (w *world) cleanup() {
+	defer w.kill()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	envs, err := w.service.ListEnvironments(ctx)
+	if err != nil {
+		w.Error(err)
+	}
+	for _, e := range envs {
+		if err := w.service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: e.ID, Force: true}); err != nil {
+			w.Error(err)
+		}
+	}
+	if left := w.docker("ps", "-aq", "--filter", w.labelled()) + w.docker("volume", "ls", "-q", "--filter", w.labelled()); left != "" {
+		w.Errorf("left on the engine: %s", left)
+	}
+}
+
+// labelled is docker's filter for what belongs to the world's ledger.
+func (w *world) labelled() string {
+	w.Helper()
+	info, err := w.service.Ledger(context.Background())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return "label=io.sandbox-lease.ledger=" + info.ID
+}
+
+func (w *world) docker(args ...string) string {
+	w.Helper()
+	if w.config.Docker.Host != "" {
+		args = append([]string{"--host", w.config.Docker.Host}, args...)
+	}
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		w.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (w *world) containers() int {
+	return len(strings.Fields(w.docker("ps", "-q", "--filter", w.labelled())))
+}
+
+func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
+	w.Helper()
+	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: w.image, Network: sandbox.NetworkNone}}
+	for _, c := range change {
+		c(&p)
+	}
+	if _, err := w.service.PutEnvironment(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) acquire(agent, environment string) sandbox.Lease {
+	w.Helper()
+	a, err := w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return a.Lease
+}
+
+func (w *world) lease(id string) sandbox.Lease {
+	w.Helper()
+	l, err := w.service.GetLease(w.Context(), id)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return l
+}
+
+// exec runs a command that must succeed and returns its output.
+func (w *world) exec(lease string, command ...string) string {
+	w.Helper()
+	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: lease}, sandbox.ExecRequest{Command: command})
+	if err != nil || r.ExitCode != 0 {
+		w.Fatalf("%v: exit code %d, %v\n%s%s", command, r.ExitCode, err, r.Stdout, r.Stderr)
+	}
+	return string(r.Stdout)
+}
+
+// post sends a signed condition and returns the reply.
+func (w *world) post(id string, c sandbox.Condition) (int, sandbox.Receipt) {
+	w.Helper()
+	body, err := json.Marshal(c)
+	if err != nil {
+		w.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(w.Context(), http.MethodPost, w.url+"/v1/conditions", bytes.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if err := w.secret.Sign(req.Header, id, time.Now(), body); err != nil {
+		w.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var receipt sandbox.Receipt
+	if err := json.NewDecoder(res.Body).Decode(&receipt); err != nil {
+		w.Fatal(err)
+	}
+	return res.StatusCode, receipt
+}
+
+// eventually waits until ok, which is asked every 20 ms, for at most a minute.
+func (w *world) eventually(what string, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("waited a minute in vain until %s", what)
+		}
+	}
+}
