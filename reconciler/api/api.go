@@ -111,21 +111,6 @@ func (s *server) register(version string) error {
 	return nil
 }
 
-// NewServer makes an HTTP server with the limits that the API needs: small headers, quickly sent.
-// There is no write timeout, because commands and events stream for hours; streams bound each write.
-func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
 // writeJSON sends a value that always has a JSON form.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
