@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -91,11 +90,10 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	s.serviceUnknown = append(unknown("ledger", m.Ledger), s.engineUnknown...)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
-		dir, err := stateDir(getenv)
-		if err != nil {
+		var err error
+		if s.ledgerURL, err = ledger.DefaultURL(); err != nil {
 			diags.AddError("No Place For The Ledger", fmt.Sprintf("%s. Set the provider's ledger attribute.", err))
 		}
-		s.ledgerURL = (&url.URL{Scheme: "sqlite", Path: filepath.ToSlash(filepath.Join(dir, "ledger.db"))}).String()
 	}
 	return s, diags
 }
@@ -156,18 +154,6 @@ func known(what string, unknown []string) error {
 	}
 	return sandbox.Errorf(sandbox.Invalid, "the provider's configuration of %s depends on values that are only known after an apply (%s). Apply what they come from first, with -target, or write them as variables",
 		what, strings.Join(unknown, ", "))
-}
-
-// stateDir is the directory of what the provider keeps for the user between runs.
-func stateDir(getenv func(string) string) (string, error) {
-	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "terraform-provider-sandbox"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("neither XDG_STATE_HOME nor a home directory is set: %w", err)
-	}
-	return filepath.Join(home, ".local", "state", "terraform-provider-sandbox"), nil
 }
 
 // priceBooks returns the prices of estimates, nil while they are not known.

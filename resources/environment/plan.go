@@ -142,7 +142,7 @@ func (r *Resource) planCost(m *Model) diag.Diagnostics {
 		m.MonthlyCost, m.MonthlyLeaseCost = types.StringNull(), types.StringNull()
 		return nil
 	}
-	if r.provider == nil || !m.costKnown() {
+	if r.provider == nil || r.provider.PriceBooks == nil || !m.costKnown() {
 		m.MonthlyCost, m.MonthlyLeaseCost = types.StringUnknown(), types.StringUnknown()
 		return nil
 	}
@@ -151,13 +151,18 @@ func (r *Resource) planCost(m *Model) diag.Diagnostics {
 	estimate := pricing.EstimateMonth(book, size, m.ExpectedUsage.expand())
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())
 	m.MonthlyLeaseCost = types.StringValue(estimate.PerLease.Cents())
-	return m.checkCap(estimate.Total, book)
+	return m.checkCap(book)
 }
 
-func (m *Model) checkCap(estimate sandbox.NanoUSD, book sandbox.PriceBook) diag.Diagnostics {
-	var limit sandbox.NanoUSD
+// checkCap compares amounts as they are shown, in whole cents. A cap that is no amount has been
+// reported by its validator.
+func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
+	var estimate, limit sandbox.NanoUSD
 	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() || limit.UnmarshalText([]byte(m.MaxMonthlyCost.ValueString())) != nil {
 		return nil
+	}
+	if err := estimate.UnmarshalText([]byte(m.MonthlyCost.ValueString())); err != nil {
+		return diagnose.Failed("Estimating Cost Failed", err, nil)
 	}
 	if estimate <= limit {
 		return nil

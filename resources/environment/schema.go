@@ -263,4 +263,3 @@ func defaultConditions() string {
 	}
 	return text + "."
 }
-

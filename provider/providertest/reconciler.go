@@ -1,0 +1,62 @@
+package providertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+)
+
+// Reconciler is a reconciler that runs on a world's ledger.
+type Reconciler struct {
+	// Configuration is that of a provider that uses it.
+	Configuration string
+	// Stop ends it; a second call does nothing.
+	Stop func()
+}
+
+// Reconciler starts a reconciler on the world's ledger. It ends with the test.
+func (w *World) Reconciler() Reconciler {
+	w.Helper()
+	token := rand.Text() + rand.Text()
+	dir := w.TempDir()
+	tokens, secrets := filepath.Join(dir, "tokens"), filepath.Join(dir, "secrets")
+	w.Must(os.WriteFile(tokens, []byte("terraform "+token+"\n"), 0o600))
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	w.Must(os.WriteFile(secrets, []byte("whsec_"+base64.StdEncoding.EncodeToString(secret)+"\n"), 0o600))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	address, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- reconciler.Serve(ctx, reconciler.Config{
+			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets, Version: "test", Logger: discard,
+		}, func(a string) { address <- a })
+	}()
+	stopped := false
+	stop := func() {
+		if cancel(); !stopped {
+			stopped = true
+			w.Must(<-ended)
+		}
+	}
+	w.Cleanup(stop)
+	select {
+	case a := <-address:
+		return Reconciler{
+			Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler {\n    url   = %q\n    token = %q\n  }\n}\n", "http://"+a, token),
+			Stop:          stop,
+		}
+	case err := <-ended:
+		stopped = true
+		w.Fatalf("the reconciler did not start: %v", err)
+	case <-time.After(time.Minute):
+		w.Fatal("the reconciler did not start within a minute")
+	}
+	panic("unreachable")
+}

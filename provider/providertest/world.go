@@ -1,0 +1,205 @@
+// Package providertest is what acceptance tests of the provider stand on: the real Terraform CLI,
+// the real Docker Engine, and for each test a ledger of its own, in process or behind a reconciler.
+package providertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
+	dockerclient "github.com/docker/docker/client"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+)
+
+// World is one test's ledger, and the engine that it works with.
+type World struct {
+	testing.TB
+	// LedgerURL is the ledger's. It is empty until something opens it.
+	LedgerURL string
+	// Image has a shell and is on the engine.
+	Image  string
+	Docker *dockerclient.Client
+	// Name is unique to the test, for environments and images.
+	Name string
+
+	mu   sync.Mutex // guards last
+	last io.Closer  // the provider of the latest Terraform command
+}
+
+// New makes a world. Its test is skipped without TF_ACC, and fails if it leaves anything of its
+// ledgers on the engine.
+func New(t testing.TB) *World {
+	t.Helper()
+	if os.Getenv("TF_ACC") == "" {
+		t.Skip("acceptance tests run with TF_ACC=1")
+	}
+	w := &World{TB: t, Docker: dockertest.Engine(t), Image: dockertest.Busybox(t), Name: "tf-acc-" + sandbox.RandomIDs(8)}
+	w.LedgerURL = w.NewLedger()
+	t.Cleanup(w.closeProvider)
+	return w
+}
+
+// NewLedger returns the URL of a ledger that does not exist yet.
+func (w *World) NewLedger() string {
+	url := "sqlite://" + filepath.Join(w.TempDir(), "ledger.db")
+	w.Cleanup(func() { w.checkNothingLeft(url) })
+	return url
+}
+
+// Providers are the provider in process, for terraform-plugin-testing.
+func (w *World) Providers() map[string]func() (tfprotov6.ProviderServer, error) {
+	return map[string]func() (tfprotov6.ProviderServer, error){
+		"sandbox": func() (tfprotov6.ProviderServer, error) {
+			w.closeProvider() // that of the command before
+			p := provider.New("test")()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.last, _ = p.(io.Closer)
+			return providerserver.NewProtocol6WithError(p)()
+		},
+	}
+}
+
+func (w *World) closeProvider() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last != nil {
+		if err := w.last.Close(); err != nil {
+			w.Errorf("close the provider: %v", err)
+		}
+		w.last = nil
+	}
+}
+
+// Embedded is the configuration of a provider that keeps the ledger itself.
+func (w *World) Embedded() string {
+	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n}\n", w.LedgerURL)
+}
+
+// Service is the lease service on the same ledger in another engine, as a second process has it:
+// what happens in games, or behind Terraform's back, is done with it.
+func (w *World) Service() sandbox.Service {
+	w.Helper()
+	return w.service(w.LedgerURL)
+}
+
+func (w *World) service(url string) *leasing.Engine {
+	w.Helper()
+	executor, err := docker.New(docker.Config{})
+	w.Must(err)
+	store, err := ledger.Open(w.Context(), url, ledger.Options{})
+	w.Must(err)
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{executor}, Version: "test"})
+	w.Must(err)
+	w.Cleanup(func() { w.Must(errors.Join(engine.Close(), store.Close(), executor.Close())) })
+	return engine
+}
+
+// Condition tells the ledger that something happened in a game.
+func (w *World) Condition(service sandbox.Service, condition, environment, agent string) {
+	w.Helper()
+	c := sandbox.Condition{Type: condition, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent, Reason: "told by the test"}}
+	body, err := json.Marshal(c)
+	w.Must(err)
+	receipt, err := service.Deliver(w.Context(), sandbox.Delivery{ID: "msg_" + rand.Text(), Body: body, Source: "test", Condition: c})
+	w.Must(err)
+	if receipt.Status != sandbox.DeliveryApplied {
+		w.Fatalf("condition %s was not applied: %+v", condition, receipt)
+	}
+}
+
+// Containers returns the ids of the containers of an environment's sandboxes.
+func (w *World) Containers(environment string) []string {
+	w.Helper()
+	list, err := w.Docker.ContainerList(w.Context(), container.ListOptions{All: true, Filters: filters.NewArgs(
+		filters.Arg("label", "io.sandbox-lease.environment="+environment), filters.Arg("label", "io.sandbox-lease.role=sandbox"))})
+	w.Must(err)
+	var ids []string
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// RemoveContainers removes them as docker rm -f does.
+func (w *World) RemoveContainers(environment string) {
+	w.Helper()
+	ids := w.Containers(environment)
+	if len(ids) == 0 {
+		w.Fatalf("environment %s has no container to remove", environment)
+	}
+	for _, id := range ids {
+		w.Must(w.Docker.ContainerRemove(w.Context(), id, container.RemoveOptions{Force: true}))
+	}
+}
+
+// checkNothingLeft fails the test, and cleans up, when something of a ledger is still on the engine.
+func (w *World) checkNothingLeft(url string) {
+	if !exists(url) {
+		return // nothing has needed it
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	store, err := ledger.Open(ctx, url, ledger.Options{})
+	w.Must(err)
+	label := "io.sandbox-lease.ledger=" + store.ID()
+	w.Must(store.Close())
+	containers, err := w.Docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	w.Must(err)
+	for _, c := range containers {
+		w.Errorf("container %v (%s) was left behind", c.Names, c.Status)
+		w.Must(w.Docker.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true}))
+	}
+	volumes, err := w.Docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
+	w.Must(err)
+	for _, v := range volumes.Volumes {
+		w.Errorf("volume %s was left behind", v.Name)
+		w.Must(w.Docker.VolumeRemove(ctx, v.Name, true))
+	}
+}
+
+// WriteFile writes a file of the test and returns its path.
+func (w *World) WriteFile(name, content string) string {
+	w.Helper()
+	path := filepath.Join(w.TempDir(), name)
+	w.Must(os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// LedgerExists reports whether anything has opened the ledger.
+func (w *World) LedgerExists() bool { return exists(w.LedgerURL) }
+
+func exists(ledgerURL string) bool {
+	_, err := os.Stat(ledgerURL[len("sqlite://"):])
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// Must ends the test at an error.
+func (w *World) Must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+var discard = slog.New(slog.DiscardHandler)

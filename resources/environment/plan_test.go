@@ -1,0 +1,283 @@
+package environment_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+func planned(attribute string, check knownvalue.Check) plancheck.PlanCheck {
+	return plancheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
+}
+
+// The prices of Cloudflare, as a price book of an engine of one's own.
+const prices = `{
+  "name": "as-cloudflare", "source": "test", "as_of": "2026-08-21",
+  "memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0.00000007",
+  "plan_month_usd": "5",
+  "included": {"memory_gib_seconds": 90000, "cpu_seconds": 22500, "disk_gb_seconds": 720000}
+}`
+
+func TestAccEnvironmentCostIsKnownAtPlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	provider := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    price_book = %q\n  }\n}\n", w.LedgerURL, w.WriteFile("prices.json", prices))
+	usage := `
+  instance_type = "basic"
+  expected_usage {
+    leases            = 8
+    hours_per_day     = 4
+    cpu_share_percent = %s
+  }
+`
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{
+				Config:      provider + minimal(w, fmt.Sprintf(usage, "10")+`max_monthly_cost_usd = "15.60"`),
+				ExpectError: regexp.MustCompile(`(?s)Estimated Cost Above The Cap.*expected\s+to\s+cost\s+\$15\.61`),
+			},
+			{
+				Config: provider + minimal(w, fmt.Sprintf(usage, "10")+`max_monthly_cost_usd = "15.61"`),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					planned("estimated_monthly_cost_usd", text("15.61")),
+					planned("estimated_monthly_cost_per_lease_usd", text("1.95")),
+				}},
+				ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", text("15.61"))},
+			},
+			{ // twice the CPU costs more, in place
+				Config: provider + minimal(w, fmt.Sprintf(usage, "20")),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate),
+					planned("estimated_monthly_cost_usd", text("17.34")),
+				}},
+			},
+			{ // without a price book it is free
+				Config: w.Embedded() + minimal(w, fmt.Sprintf(usage, "20")),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					planned("estimated_monthly_cost_usd", text("0.00")),
+				}},
+			},
+		},
+	})
+}
+
+func TestAccEnvironmentUnknownValues(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	body := func(image string) string {
+		return fmt.Sprintf(`
+variable "text" { type = string }
+resource "terraform_data" "text" { input = var.text }
+resource "terraform_data" "count" { input = 2 }
+resource "sandbox_environment" "test" {
+  name              = "%s-${terraform_data.text.output}"
+  image             = %s
+  type              = terraform_data.text.output == "x" ? "rpg" : "catan"
+  ttl               = "${terraform_data.count.output}h"
+  expiry_conditions = null
+  env               = { GREETING = terraform_data.text.output }
+  network {
+    mode = terraform_data.text.output == "x" ? "none" : "full"
+  }
+  resources {
+    memory_mb = 256 * terraform_data.count.output
+  }
+  expected_usage {
+    leases = terraform_data.count.output
+  }
+  max_monthly_cost_usd = "${terraform_data.count.output}00"
+}
+`, w.Name, image)
+	}
+	unknown := func(attribute string) plancheck.PlanCheck {
+		return plancheck.ExpectUnknownValue(address, tfjsonpath.New(attribute))
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{{
+			Config:          w.Embedded() + body(fmt.Sprintf("%q", w.Image)),
+			ConfigVariables: config.Variables{"text": config.StringVariable("x")},
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+				unknown("name"), unknown("expiry_conditions"), unknown("estimated_monthly_cost_usd"), unknown("estimated_monthly_cost_per_lease_usd"),
+			}},
+			ConfigStateChecks: []statecheck.StateCheck{
+				value("name", text(w.Name+"-x")), value("ttl", text("2h")), value("estimated_monthly_cost_usd", text("0.00")),
+				value("expiry_conditions", knownvalue.SetSizeExact(3)),
+			},
+		}},
+	})
+}
+
+func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tests := []struct{ more, says string }{
+		{`type = "chess"`, `type must be rpg, catan, coding or custom, not "chess"`},
+		{`backend = "cloudflare"`, `backend must be docker, not "cloudflare"`},
+		{`ttl = "soon"`, `"soon" is not a duration`},
+		{`ttl = "1ms"`, `ttl must be at least 1s`},
+		{`max_lifetime = "9000h"`, `max_lifetime must be between 1s and 8760h`},
+		{`sleep_after = "-1s"`, `sleep_after must be 0s`},
+		{`sleep_mode = "nap"`, `sleep_mode must be pause or stop`},
+		{`expiry_conditions = ["finished"]`, `Every expiry condition must be a dotted name`},
+		{`expiry_conditions = []`, `at least 1 element`},
+		{`env = { AGENT_DID = "x" }`, `The environment variable AGENT_DID is set by the system`},
+		{`instance_type = "huge"`, `"lite" "basic" "standard-1"`},
+		{"instance_type = \"lite\"\nresources {}", `instance_type`},
+		{"resources {\n memory_mb = 1\n}", `memory_mb must be between 64 and 32768, not 1`},
+		{"resources {\n cpus = 0.01\n}", `cpus, in thousandths of a core, must be between 50 and 16000, not 10`},
+		{`max_monthly_cost_usd = "much"`, `must be an amount of US dollars`},
+		{`max_monthly_cost_usd = "1"`, `expected_usage`},
+		{"expected_usage {\n hours_per_day = 25\n}", `between 0.000000 and 24.000000`},
+		{`epoch = -1`, `at least 0`},
+	}
+	steps := []resource.TestStep{
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "", 1),
+			ExpectError: regexp.MustCompile(`The network mode must be "none"`),
+		},
+		{
+			Config:      w.Embedded() + fmt.Sprintf("resource \"sandbox_environment\" \"test\" {\n  name = %q\n  image = %q\n}\n", w.Name, w.Image),
+			ExpectError: regexp.MustCompile(`of\s+which\s+the\s+default\s+is\s+restricted,\s+must\s+be\s+"none"`),
+		},
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), w.Name, "Catan 7", 1),
+			ExpectError: regexp.MustCompile(`name must be 1 to 63 characters`),
+		},
+	}
+	for _, tt := range tests {
+		says := strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`)
+		steps = append(steps, resource.TestStep{PlanOnly: true, Config: w.Embedded() + minimal(w, tt.more), ExpectError: regexp.MustCompile(says)})
+	}
+	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: steps})
+	if w.LedgerExists() {
+		t.Errorf("validating made a ledger")
+	}
+}
+
+func TestAccEnvironmentEndedIsReopenedByEpoch(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			Steps: []resource.TestStep{
+				{Config: provider + minimal(w, "")},
+				{ // ended is not drift
+					PreConfig: func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
+					Config:    provider + minimal(w, ""),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectEmptyPlan(), planned("status", text("ended")),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("status", text("ended")), value("ended_by", text("game.finished")), value("ended_at", knownvalue.NotNull()),
+					},
+				},
+				{
+					Config: provider + minimal(w, "epoch = 1"),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate), planned("status", text("open")),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open")), value("ended_by", knownvalue.Null())},
+				},
+				{
+					Config:      provider + minimal(w, "epoch = 0"),
+					ExpectError: regexp.MustCompile(`Environment Epoch Goes Down`),
+				},
+			},
+		})
+	})
+}
+
+func TestAccEnvironmentVanished(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + minimal(w, "")},
+			{
+				PreConfig: func() {
+					w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name}))
+				},
+				Config: w.Embedded() + minimal(w, ""),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectResourceAction(address, plancheck.ResourceActionCreate),
+				}},
+			},
+		},
+	})
+}
+
+func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		spec := sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}
+		_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "somebody", EnvironmentSpec: spec})
+		w.Must(err)
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			Steps: []resource.TestStep{
+				{
+					Config:      provider + minimal(w, ""),
+					ExpectError: regexp.MustCompile(`(?s)belongs to somebody.*terraform import sandbox_environment\.<name> ` + w.Name),
+				},
+				{ // adopted with the owner that it has
+					Config: provider + minimal(w, "") + fmt.Sprintf("import {\n  to = sandbox_environment.test\n  id = %q\n}\n", w.Name),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{value("owner", text("somebody"))},
+				},
+			},
+		})
+	})
+}
+
+func TestAccEnvironmentWithLeasesOfOthers(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + minimal(w, "")},
+			{
+				PreConfig: func() {
+					_, err := w.Service().Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:stranger", EnvironmentID: w.Name, Owner: "stranger"})
+					w.Must(err)
+				},
+				Config:      w.Embedded() + minimal(w, ""),
+				Destroy:     true,
+				ExpectError: regexp.MustCompile(`(?s)did:plc:stranger::` + w.Name + `.*force_destroy = true`),
+			},
+			{Config: w.Embedded() + minimal(w, "force_destroy = true")},
+		},
+		CheckDestroy: destroyed(w, w.Name),
+	})
+}
+
+func TestAccEnvironmentOnAnotherLedger(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	other := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n}\n", "sqlite://"+filepath.Join(t.TempDir(), "other.db"))
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + minimal(w, "")},
+			{Config: other + minimal(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Environment Failed.*now\s+reaches\s+ledger`)},
+			{Config: w.Embedded() + minimal(w, ""), PlanOnly: true},
+		},
+	})
+}

@@ -1,0 +1,153 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// becauseOf checks which attribute forces the replacement.
+func becauseOf(attribute string) plancheck.PlanCheck { return replacedBecauseOf{attribute} }
+
+type replacedBecauseOf struct{ attribute string }
+
+func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanRequest, resp *plancheck.CheckPlanResponse) {
+	for _, change := range req.Plan.ResourceChanges {
+		if change.Address == address {
+			if got := fmt.Sprint(change.Change.ReplacePaths); got != "[["+c.attribute+"]]" {
+				resp.Error = fmt.Errorf("replaced because of %s, not of %s", got, c.attribute)
+			}
+			return
+		}
+	}
+	resp.Error = fmt.Errorf("%s is not in the plan", address)
+}
+
+func TestAccLeaseEngineAway(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    host = \"unix://%s\"\n  }\n}\n", w.LedgerURL, filepath.Join(t.TempDir(), "docker.sock"))
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + leased(w, "")},
+			{Config: away + leased(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
+		},
+	})
+}
+
+func TestAccLeaseReconcilerAway(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	first := w.Reconciler()
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: first.Configuration + leased(w, "")},
+			{
+				PreConfig: first.Stop, Config: first.Configuration + leased(w, ""),
+				ExpectError: regexp.MustCompile(`(?s)Reading (Lease|Environment) Failed.*Terraform's\s+state\s+was\s+kept`),
+			},
+			// The provider itself takes over the reconciler's ledger, and finds everything.
+			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
+		},
+	})
+}
+
+func TestAccLeaseOnAnotherLedger(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	other := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n}\n", w.NewLedger())
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + leased(w, "")},
+			{Config: other + leased(w, ""), ExpectError: regexp.MustCompile(`now\s+reaches\s+ledger`)},
+			{Config: other + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`now\s+reaches\s+ledger`)},
+			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
+		},
+	})
+}
+
+func TestAccLeaseWhileAReconcilerRunsOnTheSameFile(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	w.Reconciler()
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + leased(w, "")},
+			{Config: w.Embedded() + leased(w, `ttl = "1h"`)},
+			{
+				PreConfig:        func() { w.RemoveContainers(w.Name) },
+				Config:           w.Embedded() + leased(w, `ttl = "1h"`),
+				ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+			},
+		},
+	})
+}
+
+func TestAccLeaseUnknownValues(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{{
+			Config: w.Embedded() + environment(w) + `
+variable "text" { type = string }
+resource "terraform_data" "text" { input = var.text }
+resource "sandbox_lease" "test" {
+  agent_did         = "did:plc:${terraform_data.text.output}"
+  environment_id    = sandbox_environment.test.id
+  ttl               = "${length(terraform_data.text.output)}h"
+  max_lifetime      = terraform_data.text.output == "carol" ? "3h" : null
+  expiry_conditions = [terraform_data.text.output == "carol" ? "agent.death" : "x", "game.finished"]
+  on_expiry         = terraform_data.text.output == "carol" ? "recreate" : "keep"
+}
+`,
+			ConfigVariables: config.Variables{"text": config.StringVariable("carol")},
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+				planned("status", text("active")),
+			}},
+			ConfigStateChecks: []statecheck.StateCheck{value("agent_did", text("did:plc:carol")), value("ttl", text("5h")), value("max_lifetime", text("3h"))},
+		}},
+	})
+}
+
+func TestAccLeaseErrorsOfThePlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tests := []struct{ agent, environment, more, says string }{
+		{"alice", "catan-7", "", "agent_did must be a DID such as did:plc:abc"},
+		{agent, "Catan 7", "", "environment_id must be 1 to 63 characters"},
+		{agent, "catan-7", `ttl = "0s"`, "ttl must be at least 1s"},
+		{agent, "catan-7", `max_lifetime = "1 day"`, `"1 day" is not a duration`},
+		{agent, "catan-7", `expiry_conditions = ["death"]`, "Every expiry condition must be a dotted name"},
+		{agent, "catan-7", `on_expiry = "renew"`, `on_expiry value must be one of`},
+		{agent, "catan-7", "timeouts {\n create = \"long\"\n}", `Invalid Attribute Value Time Duration`},
+	}
+	var steps []resource.TestStep
+	for _, tt := range tests {
+		says := strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`)
+		steps = append(steps, resource.TestStep{
+			Config:   w.Embedded() + fmt.Sprintf("resource \"sandbox_lease\" \"test\" {\n  agent_did = %q\n  environment_id = %q\n  %s\n}\n", tt.agent, tt.environment, tt.more),
+			PlanOnly: true, ExpectError: regexp.MustCompile(says),
+		})
+	}
+	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: steps})
+	if w.LedgerExists() {
+		t.Errorf("validating made a ledger")
+	}
+}

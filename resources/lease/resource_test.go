@@ -1,0 +1,300 @@
+package lease_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/hashicorp/terraform-plugin-testing/compare"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+const (
+	address = "sandbox_lease.test"
+	agent   = "did:plc:alice"
+)
+
+// overBothServices runs a test in process and against a reconciler.
+func overBothServices(t *testing.T, test func(t *testing.T, w *providertest.World, provider string)) {
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		w := providertest.New(t)
+		test(t, w, w.Embedded())
+	})
+	t.Run("reconciler", func(t *testing.T) {
+		t.Parallel()
+		w := providertest.New(t)
+		test(t, w, w.Reconciler().Configuration)
+	})
+}
+
+func environment(w *providertest.World) string {
+	return fmt.Sprintf(`
+resource "sandbox_environment" "test" {
+  name  = %q
+  type  = "rpg"
+  image = %q
+  network {
+    mode = "none"
+  }
+  resources {
+    memory_mb = 128
+    cpus      = 0.5
+  }
+}
+`, w.Name, w.Image)
+}
+
+func leased(w *providertest.World, more string) string {
+	return environment(w) + fmt.Sprintf(`
+resource "sandbox_lease" "test" {
+  agent_did      = %q
+  environment_id = sandbox_environment.test.name
+  %s
+}
+`, agent, more)
+}
+
+func leaseID(w *providertest.World) string { return sandbox.LeaseID(agent, w.Name) }
+
+func value(attribute string, check knownvalue.Check) statecheck.StateCheck {
+	return statecheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
+}
+
+func planned(attribute string, check knownvalue.Check) plancheck.PlanCheck {
+	return plancheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
+}
+
+func action(a plancheck.ResourceActionType) resource.ConfigPlanChecks {
+	return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, a)}}
+}
+
+func text(s string) knownvalue.Check { return knownvalue.StringExact(s) }
+
+func gone(w *providertest.World) func(*terraform.State) error {
+	return func(*terraform.State) error {
+		if left := w.Containers(w.Name); len(left) > 0 {
+			return fmt.Errorf("containers %v are left", left)
+		}
+		return nil
+	}
+}
+
+func TestAccLease(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		owner := statecheck.CompareValue(compare.ValuesSame())
+		sandboxID := statecheck.CompareValue(compare.ValuesSame())
+		settings := `
+  ttl               = "1h"
+  sleep_after       = "0s"
+  expiry_conditions = ["agent.death"]
+  on_expiry         = "recreate"
+`
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{
+					Config:           provider + leased(w, ""),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{planned("status", text("active"))}},
+					ConfigStateChecks: []statecheck.StateCheck{
+						owner.AddStateValue(address, tfjsonpath.New("owner")), sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
+						value("id", text(leaseID(w))), value("owner", knownvalue.StringRegexp(regexp.MustCompile(`^terraform:[0-9a-f-]{36}$`))),
+						value("status", text("active")), value("generation", knownvalue.Int64Exact(1)), value("on_expiry", text("keep")),
+						value("image", text(w.Image)), value("memory_mb", knownvalue.Int64Exact(128)), value("cpus", knownvalue.Float64Exact(0.5)),
+						value("pids_limit", knownvalue.Int64Exact(256)), value("leased_at", knownvalue.NotNull()), value("ended_at", knownvalue.Null()),
+						value("ttl", knownvalue.Null()), value("expiry_conditions", knownvalue.Null()),
+					},
+				},
+				{ // in place: the same sandbox goes on
+					Config:           provider + leased(w, settings),
+					ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+					ConfigStateChecks: []statecheck.StateCheck{
+						owner.AddStateValue(address, tfjsonpath.New("owner")), sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
+						value("ttl", text("1h")), value("sleep_after", text("0s")), value("status", text("active")),
+					},
+				},
+				{Config: provider + leased(w, strings.Replace(settings, `"1h"`, `"60m0s"`, 1)), PlanOnly: true},
+				{
+					ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: leaseID(w),
+					ImportStateVerifyIgnore: []string{"on_expiry"},
+				},
+				{Config: provider + leased(w, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+				{ // what is fixed at the beginning of a lease
+					Config:            provider + leased(w, `max_lifetime = "2h"`),
+					ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
+					ConfigStateChecks: []statecheck.StateCheck{value("generation", knownvalue.Int64Exact(2)), value("max_lifetime", text("2h"))},
+				},
+				{
+					Config:            provider + strings.Replace(leased(w, ""), agent, "did:plc:bob", 1),
+					ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
+					ConfigStateChecks: []statecheck.StateCheck{value("generation", knownvalue.Int64Exact(1)), value("agent_did", text("did:plc:bob"))},
+				},
+			},
+		})
+	})
+}
+
+func TestAccLeaseEnded(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{Config: provider + leased(w, "")},
+				{ // keep: it is not drift
+					PreConfig: func() { w.Condition(w.Service(), "agent.death", w.Name, agent) },
+					Config:    provider + leased(w, ""),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectEmptyPlan(), planned("ended_by", text("condition")),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("status", knownvalue.StringRegexp(regexp.MustCompile("^(expired|destroyed)$"))),
+						value("ended_by", text("condition")), value("ended_at", knownvalue.NotNull()),
+						value("end_reason", knownvalue.StringRegexp(regexp.MustCompile("agent.death"))),
+					},
+				},
+				{ // settings are for the next generation
+					Config:            provider + leased(w, `ttl = "1h"`),
+					ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+					ConfigStateChecks: []statecheck.StateCheck{value("ttl", text("1h")), value("ended_by", text("condition"))},
+				},
+				{
+					Config: provider + leased(w, "ttl = \"1h\"\n  on_expiry = \"recreate\""),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace),
+						planned("status", text("active")), becauseOf("status"),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)), value("ttl", text("1h")), value("ended_by", knownvalue.Null()),
+					},
+				},
+				{ // the whole environment ends; then everything can be destroyed
+					PreConfig: func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
+					Config:    provider + leased(w, `ttl = "1h"`),
+				},
+			},
+		})
+	})
+}
+
+func TestAccLeaseRemovedByHand(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{Config: provider + leased(w, "")},
+				{
+					PreConfig:         func() { w.RemoveContainers(w.Name) },
+					Config:            provider + leased(w, ""),
+					ConfigPlanChecks:  action(plancheck.ResourceActionCreate),
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("active")), value("generation", knownvalue.Int64Exact(2))},
+				},
+				{ // destroying finds nothing and is content
+					PreConfig: func() { w.RemoveContainers(w.Name) },
+					Config:    provider + leased(w, ""),
+					Destroy:   true,
+				},
+			},
+		})
+	})
+}
+
+func TestAccLeaseChangedByHand(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			Steps: []resource.TestStep{
+				{Config: provider + leased(w, "")},
+				{
+					PreConfig: func() {
+						_, err := w.Docker.ContainerUpdate(t.Context(), w.Containers(w.Name)[0], container.UpdateConfig{
+							Resources: container.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
+						})
+						w.Must(err)
+					},
+					Config:            provider + leased(w, ""),
+					ConfigStateChecks: []statecheck.StateCheck{value("memory_mb", knownvalue.Int64Exact(96)), value("status", text("active"))},
+				},
+			},
+		})
+	})
+}
+
+func TestAccLeaseOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{Config: provider + environment(w)},
+				{
+					PreConfig: func() {
+						_, err := w.Service().Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "orchestrator"})
+						w.Must(err)
+					},
+					Config:      provider + leased(w, ""),
+					ExpectError: regexp.MustCompile(`(?s)held by orchestrator.*terraform import sandbox_lease\.<name> '` + leaseID(w)),
+				},
+				{ // adopted with the owner that it has
+					Config: provider + leased(w, "") + fmt.Sprintf("import {\n  to = sandbox_lease.test\n  id = %q\n}\n", leaseID(w)),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{value("owner", text("orchestrator")), value("generation", knownvalue.Int64Exact(1))},
+				},
+				{ // released there and leased by somebody else: dropped, never destroyed
+					PreConfig: func() {
+						s := w.Service()
+						_, err := s.Release(t.Context(), sandbox.LeaseRef{ID: leaseID(w)})
+						w.Must(err)
+						_, err = s.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "thief"})
+						w.Must(err)
+					},
+					Config:      provider + leased(w, ""),
+					ExpectError: regexp.MustCompile(`held by thief`),
+				},
+				{
+					PreConfig: func() {
+						if len(w.Containers(w.Name)) != 1 {
+							t.Errorf("the other owner's sandbox is gone")
+						}
+						_, err := w.Service().Release(t.Context(), sandbox.LeaseRef{ID: leaseID(w), Owner: "thief"})
+						w.Must(err)
+					},
+					Config: provider + leased(w, ""),
+				},
+			},
+		})
+	})
+}
+
+func TestAccLeaseThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	broken := strings.Replace(leased(w, ""), w.Image, "sandbox-test/no-such-image:1", 1)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + broken, ExpectError: regexp.MustCompile(`no-such-image`)},
+			{Config: w.Embedded() + leased(w, ""), ConfigStateChecks: []statecheck.StateCheck{value("status", text("active"))}},
+		},
+	})
+}
