@@ -72,11 +72,25 @@ func newWorld(t *testing.T, host string) *world {
 		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + filepath.Join(dir, "ledger.db"), Version: "test",
 		TokenFile: filepath.Join(dir, "tokens"), SecretFile: filepath.Join(dir, "secrets"), Docker: docker.Config{Host: host},
 	}
+	if host != "" {
+		w.copyImage(host)
+	}
 	w.write(w.config.TokenFile, "test "+w.token+"\n")
 	w.write(w.config.SecretFile, secret+"\n")
 	w.start()
 	t.Cleanup(w.cleanup)
 	return w
+}
+
+// copyImage puts the world's image on another engine.
+func (w *world) copyImage(host string) {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "image.tar")
+	for _, args := range [][]string{{"save", "-o", file, w.image}, {"--host", host, "load", "-i", file}} {
+		if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
+			w.Fatalf("docker %v: %v\n%s", args, err, out)
+		}
+	}
 }
 
 func (w *world) write(path, text string) {

@@ -156,14 +156,26 @@ type watcher struct {
 	all     bool
 }
 
-// connect watches the backend, again and again.
+// connect watches the backend, again and again. It says once when it loses it, and once when it
+// has it again.
 func (w *watcher) connect(ctx context.Context) {
+	log := w.loop.c.Logger.With("backend", w.backend)
+	away := false
 	for ctx.Err() == nil {
-		err := w.loop.engine.Watch(ctx, w.backend, func() { w.hint("") }, w.hint)
+		err := w.loop.engine.Watch(ctx, w.backend, func() {
+			if away {
+				log.Info("loop: the backend is in reach again")
+			}
+			away = false
+			w.hint("")
+		}, w.hint)
 		if ctx.Err() != nil {
 			return
 		}
-		w.loop.c.Logger.Warn("loop: the backend is out of reach; its sandboxes wait", "backend", w.backend, "error", err)
+		if !away {
+			log.Warn("loop: the backend is out of reach; its sandboxes wait", "error", err)
+		}
+		away = true
 		select {
 		case <-ctx.Done():
 		case <-time.After(w.loop.c.Reconnect):

@@ -1,0 +1,125 @@
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+)
+
+// Daemon is a Docker Engine of a test's own, which may be stopped and started.
+type Daemon struct {
+	t       testing.TB
+	dir     string
+	process *exec.Cmd
+}
+
+// StartDaemon starts an engine with an identity and storage of its own, and no networks. Its
+// containers go on while it is stopped. It needs root and dockerd.
+func StartDaemon(t testing.TB) *Daemon {
+	t.Helper()
+	// Not t.TempDir: a socket's path is at most 108 bytes long.
+	dir, err := os.MkdirTemp("", "dockerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{t: t, dir: dir}
+	// The key is what the engine's id is made of up to Engine 20.10.
+	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": true}`, filepath.Join(dir, "key.json"))
+	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.remove)
+	d.Start()
+	return d
+}
+
+// remove ends the engine and all that it held.
+func (d *Daemon) remove() {
+	if d.process == nil {
+		d.Start()
+	}
+	list := exec.Command("docker", "--host", d.Host(), "ps", "-aq")
+	ids, err := list.Output()
+	if err != nil {
+		d.t.Errorf("list what is left on the test's engine: %v", err)
+	}
+	for _, id := range strings.Fields(string(ids)) {
+		if out, err := exec.Command("docker", "--host", d.Host(), "rm", "-f", id).CombinedOutput(); err != nil {
+			d.t.Errorf("remove container %s of the test's engine: %v\n%s", id, err, out)
+		}
+	}
+	d.Stop()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		d.t.Error(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, d.dir+"/") {
+			if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil {
+				d.t.Errorf("unmount %s: %v", at, err)
+			}
+		}
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// Host is the engine's address.
+func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "s") }
+
+// Start starts the engine, on what it had before, and waits until it answers.
+func (d *Daemon) Start() {
+	d.t.Helper()
+	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // the process has its own copy
+	d.process = exec.Command("dockerd", "--host", d.Host(), "--config-file", filepath.Join(d.dir, "daemon.json"),
+		"--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
+		"--pidfile", filepath.Join(d.dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false")
+	d.process.Stdout, d.process.Stderr = log, log
+	if err := d.process.Start(); err != nil {
+		d.t.Fatalf("start dockerd: %v (install docker.io)", err)
+	}
+	api, err := client.NewClientWithOpts(client.WithHost(d.Host()), client.WithAPIVersionNegotiation())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = api.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		if _, err := api.Ping(ctx); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			text, _ := os.ReadFile(filepath.Join(d.dir, "log"))
+			d.t.Fatalf("dockerd does not answer:\n%s", text)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Stop stops the engine as its service manager does.
+func (d *Daemon) Stop() {
+	d.t.Helper()
+	if d.process == nil {
+		return
+	}
+	if err := d.process.Process.Signal(syscall.SIGTERM); err != nil {
+		d.t.Error(err)
+	}
+	_ = d.process.Wait() // it ends by the signal
+	d.process = nil
+}
