@@ -9,7 +9,6 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/system"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -98,24 +97,6 @@ func wasSent(err error) bool {
 	return op != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// engine asks the engine who it is.
-func (e *Executor) engine(ctx context.Context) (system.Info, error) {
-	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
-	if err != nil {
-		return info, err
-	}
-	if info.ID == "" {
-		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
-	}
-	if !info.LiveRestoreEnabled {
-		e.warned.Do(func() {
-			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
-				"engine", info.ID, "host", e.api.DaemonHost())
-		})
-	}
-	return info, nil
 }
 
 // await polls until a condition holds: the engine reports no end of some of its own work.

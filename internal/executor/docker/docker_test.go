@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestContract(t *testing.T) {
 	executortest.Run(t, executortest.Config{
-		New: newExecutor, Image: dockertest.Busybox(t),
+		New:   func(t *testing.T) sandbox.Executor { return newExecutor(t) },
+		Image: dockertest.Busybox(t),
 		RemoveBehindBack: func(t *testing.T, h sandbox.Handle) {
 			if err := dockertest.Engine(t).ContainerRemove(t.Context(), name(h), container.RemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
@@ -35,11 +36,11 @@ func TestContract(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		Leftovers: leftovers,
+		Leftovers: func(t *testing.T, ledgerID string) []string { return leftovers(t, ledgerID) },
 	})
 }
 
-func newExecutor(t *testing.T) sandbox.Executor {
+func newExecutor(t testing.TB) *docker.Executor {
 	t.Helper()
 	x, err := docker.New(docker.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
@@ -52,7 +53,7 @@ func newExecutor(t *testing.T) sandbox.Executor {
 func name(h sandbox.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
 
 // leftovers names all that the engine has of a ledger.
-func leftovers(t *testing.T, ledgerID string) []string {
+func leftovers(t testing.TB, ledgerID string) []string {
 	t.Helper()
 	api := dockertest.Engine(t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

@@ -11,13 +11,11 @@
 package docker
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"runtime"
 	"sync"
 
-	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -43,6 +41,7 @@ type Executor struct {
 	log    *slog.Logger
 	slots  chan struct{}
 	warned sync.Once
+	arch   sync.Map // architecture of each engine seen, by its id
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -73,42 +72,6 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true}
-}
-
-// Instance implements sandbox.Executor: the id that the engine gave itself.
-func (e *Executor) Instance(ctx context.Context) (string, error) {
-	info, err := e.engine(ctx)
-	return info.ID, err
-}
-
-// engineOf returns the engine that answers now, if it is the one that a handle names.
-// Errors: Unavailable, with ReasonOtherInstance when it is another.
-func (e *Executor) engineOf(ctx context.Context, instance string) (system.Info, error) {
-	info, err := e.engine(ctx)
-	if err == nil && info.ID != instance {
-		err = e.otherInstance(info.ID, instance)
-	}
-	return info, err
-}
-
-func (e *Executor) otherInstance(found, meant string) error {
-	return sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
-		found, e.api.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
-}
-
-func (e *Executor) confirm(ctx context.Context, instance string) error {
-	_, err := e.engineOf(ctx, instance)
-	return err
-}
-
-// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the
-// handle's, Unavailable if that cannot be confirmed.
-func (e *Executor) absent(ctx context.Context, h sandbox.Handle) error {
-	if err := e.confirm(ctx, h.Instance); err != nil {
-		return err
-	}
-	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: there is no container %s on engine %s",
-		h.SandboxID, sandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
 }
 
 func isCode(err error, code sandbox.Code) bool {

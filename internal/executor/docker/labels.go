@@ -18,10 +18,11 @@ const (
 	labelEnvironment = labelPrefix + "environment"
 	labelRole        = labelPrefix + "role"
 	labelSandbox     = labelPrefix + "sandbox"
-	labelInstance    = labelPrefix + "instance"
-	labelLease       = labelPrefix + "lease"
-	labelGeneration  = labelPrefix + "generation"
-	labelAgent       = labelPrefix + "agent"
+	// labelInstance is the engine that the object was made on.
+	labelInstance   = labelPrefix + "instance"
+	labelLease      = labelPrefix + "lease"
+	labelGeneration = labelPrefix + "generation"
+	labelAgent      = labelPrefix + "agent"
 	// labelImage is the image as the specification names it, labelImageID what that was on the engine.
 	labelImage   = labelPrefix + "image"
 	labelImageID = labelPrefix + "image-id"
@@ -89,6 +90,7 @@ func environmentLabels(ref sandbox.EnvironmentRef, r role) map[string]string {
 		labelProvider:    providerName,
 		labelLedger:      ref.LedgerID,
 		labelEnvironment: ref.EnvironmentID,
+		labelInstance:    ref.Instance,
 		labelRole:        string(r),
 	}
 }
@@ -101,7 +103,6 @@ func handleLabels(h sandbox.Handle, r role) map[string]string {
 
 func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
 	l := handleLabels(spec.Handle, roleSandbox)
-	l[labelInstance] = spec.Instance
 	l[labelLease] = spec.LeaseID
 	l[labelGeneration] = strconv.FormatInt(spec.Generation, 10)
 	l[labelAgent] = spec.AgentDID
@@ -110,19 +111,19 @@ func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
 	return l
 }
 
-// carries reports whether an object found under one of our names has the labels we gave it.
-func carries(labels, want map[string]string) bool {
+// checkLabels checks that an object found under one of our names has the labels we give it.
+// Errors: Conflict if something else made it, Unavailable with ReasonOtherInstance if it was made
+// on another engine.
+func (e *Executor) checkLabels(kind, name string, have, want map[string]string) error {
 	for k, v := range want {
-		if labels[k] != v {
-			return false
+		if k != labelInstance && have[k] != v {
+			return sandbox.Errorf(sandbox.Conflict, "docker: %s %s exists and does not carry our labels: something else made it; remove or rename it", kind, name)
 		}
 	}
-	return true
-}
-
-// notOurs is the error for an object with one of our names and not our labels.
-func notOurs(kind, name string) error {
-	return sandbox.Errorf(sandbox.Conflict, "docker: %s %s exists and does not carry this sandbox's labels: something else made it; remove or rename it", kind, name)
+	if have[labelInstance] != want[labelInstance] {
+		return e.otherInstance(have[labelInstance], want[labelInstance])
+	}
+	return nil
 }
 
 func labelFilter(labels map[string]string) filters.Args {

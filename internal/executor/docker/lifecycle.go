@@ -133,11 +133,11 @@ func (e *Executor) removeVolume(ctx context.Context, name string, labels map[str
 	if isCode(err, sandbox.NotFound) {
 		return nil
 	}
+	if err == nil {
+		err = e.checkLabels("volume", name, v.Labels, labels)
+	}
 	if err != nil {
 		return err
-	}
-	if !carries(v.Labels, labels) {
-		return notOurs("volume", name)
 	}
 	// A volume stays in use for a moment after its container has gone.
 	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {

@@ -26,17 +26,13 @@ func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.Ins
 		return container.InspectResponse{}, err
 	}
 	c, err := e.lookUp(ctx, sandboxName(h))
-	switch {
-	case isCode(err, sandbox.NotFound):
+	if isCode(err, sandbox.NotFound) {
 		return c, e.absent(ctx, h)
-	case err != nil:
-		return c, err
-	case !carries(c.Config.Labels, handleLabels(h, roleSandbox)):
-		return c, notOurs("container", sandboxName(h))
-	case c.Config.Labels[labelInstance] != h.Instance:
-		return c, e.otherInstance(c.Config.Labels[labelInstance], h.Instance)
 	}
-	return c, nil
+	if err == nil {
+		err = e.checkLabels("container", sandboxName(h), c.Config.Labels, handleLabels(h, roleSandbox))
+	}
+	return c, err
 }
 
 func stateOf(s *container.State) sandbox.State {

@@ -77,10 +77,7 @@ func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[str
 	if err != nil {
 		return err
 	}
-	if !carries(v.Labels, labels) {
-		return notOurs("volume", name)
-	}
-	return nil
+	return e.checkLabels("volume", name, v.Labels, labels)
 }
 
 // Deprovision implements sandbox.Provisioner.

@@ -73,10 +73,11 @@ func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
 		return e.api.ImageInspect(ctx, s.reference())
 	})
 	if err == nil {
-		if have.Config == nil || !carries(have.Config.Labels, environmentLabels(s.ref, roleSeed)) {
-			return notOurs("image", s.reference())
+		var labels map[string]string
+		if have.Config != nil {
+			labels = have.Config.Labels
 		}
-		return nil
+		return e.checkLabels("image", s.reference(), labels, environmentLabels(s.ref, roleSeed))
 	}
 	if !isCode(err, sandbox.NotFound) {
 		return err

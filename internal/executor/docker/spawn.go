@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/volume"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -23,14 +25,10 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
-	info, err := e.engineOf(ctx, spec.Instance)
-	if err != nil {
-		return err
-	}
-	c, err := e.inspect(ctx, spec.Handle)
+	_, err := e.lookUp(ctx, sandboxName(spec.Handle))
 	switch {
 	case err == nil:
-		return e.bringUp(ctx, spec.Handle, c)
+		return e.join(ctx, spec.Handle)
 	case !isCode(err, sandbox.NotFound):
 		return err
 	}
@@ -38,22 +36,54 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSeed(environmentOf(spec.Handle), img, info.Architecture)
+	arch, err := e.architecture(ctx, spec.Instance)
 	if err != nil {
+		return err
+	}
+	s, err := newSeed(environmentOf(spec.Handle), img, arch)
+	if err != nil {
+		return err
+	}
+	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}
 	if err := e.fillVolumes(ctx, spec.Handle, s); err != nil {
 		return err
 	}
+	removed := make(chan error, 1)
+	go func() { removed <- e.removeContainer(ctx, carrierName(spec.Handle)) }()
+	return errors.Join(e.createAndStart(ctx, spec, s), <-removed)
+}
+
+// findGuest finds the guest volume that Provision made. Its label also shows that this is the
+// specification's engine, which would otherwise cost the engine's slowest question on every spawn.
+func (e *Executor) findGuest(ctx context.Context, s seed) error {
+	labels := environmentLabels(s.ref, roleGuest)
+	v, err := fetch(ctx, e, read("look for volume", s.volume()), func(ctx context.Context) (volume.Volume, error) {
+		return e.api.VolumeInspect(ctx, s.volume())
+	})
+	if isCode(err, sandbox.NotFound) { // somebody has pruned unused volumes
+		if err := e.confirm(ctx, s.ref.Instance); err != nil {
+			return err
+		}
+		return e.ensureVolume(ctx, s.volume(), labels)
+	}
+	if err != nil {
+		return err
+	}
+	return e.checkLabels("volume", s.volume(), v.Labels, labels)
+}
+
+func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, s seed) error {
 	name := sandboxName(spec.Handle)
-	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, containerConfig(spec, img.ID), hostConfig(spec, s), nil, nil, name)
+	err := e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.api.ContainerCreate(ctx, containerConfig(spec, s.image.ID), hostConfig(spec, s), nil, nil, name)
 		return err
 	})
-	switch {
-	case isCode(err, sandbox.Conflict): // another caller makes it
+	if isCode(err, sandbox.Conflict) { // another caller makes it
 		return e.join(ctx, spec.Handle)
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
 	return e.start(ctx, spec.Handle)
@@ -114,38 +144,39 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 }
 
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
-// carrier. The engine fills only what is empty, so doing it twice is harmless.
+// carrier, which is left for the caller to remove. The engine fills only what is empty, so doing it
+// twice is harmless.
 func (e *Executor) fillVolumes(ctx context.Context, h sandbox.Handle, s seed) error {
-	volumes := sandboxMounts(h, s)
-	for _, v := range volumes {
-		if err := e.ensureVolume(ctx, v.Source, v.VolumeOptions.Labels); err != nil {
+	mounts := sandboxMounts(h, s)
+	for _, own := range mounts[1:] {
+		if err := e.ensureVolume(ctx, own.Source, own.VolumeOptions.Labels); err != nil {
 			return err
 		}
 	}
-	err := e.carry(ctx, h, s, volumes)
+	err := e.carry(ctx, h, s, mounts)
 	if isCode(err, sandbox.NotFound) { // the seed is gone, or the image changed after Provision
 		if err = e.ensureSeed(ctx, s); err == nil {
-			err = e.carry(ctx, h, s, volumes)
+			err = e.carry(ctx, h, s, mounts)
 		}
 	}
 	return err
 }
 
-// carry creates a carrier and removes it. Its name lets one caller fill the volumes at a time; a
-// carrier that exists, another caller's or one that a crash left, has done its work.
-func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, volumes []mount.Mount) error {
+// carry creates a carrier. Its name lets one caller fill the volumes at a time; a carrier that
+// exists, another caller's or one that a crash left, has done its work.
+func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts []mount.Mount) error {
 	name := carrierName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
 		err := e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 			_, err := e.api.ContainerCreate(ctx,
 				&container.Config{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
-				&container.HostConfig{Mounts: volumes, NetworkMode: "none"}, nil, nil, name)
+				&container.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
 			return err
 		})
-		if err != nil && !isCode(err, sandbox.Conflict) {
-			return false, err
+		if isCode(err, sandbox.Conflict) {
+			return false, e.removeContainer(ctx, name)
 		}
-		return err == nil, e.removeContainer(ctx, name)
+		return err == nil, err
 	})
 }
 

@@ -1,0 +1,74 @@
+package docker
+
+import (
+	"context"
+
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Instance implements sandbox.Executor: the id that the engine gave itself.
+func (e *Executor) Instance(ctx context.Context) (string, error) {
+	info, err := e.engine(ctx)
+	return info.ID, err
+}
+
+// engineOf returns the engine that answers now, if it is the one that a handle names.
+// Errors: Unavailable, with ReasonOtherInstance when it is another.
+func (e *Executor) engineOf(ctx context.Context, instance string) (system.Info, error) {
+	info, err := e.engine(ctx)
+	if err == nil && info.ID != instance {
+		err = e.otherInstance(info.ID, instance)
+	}
+	return info, err
+}
+
+func (e *Executor) otherInstance(found, meant string) error {
+	return sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
+		found, e.api.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
+}
+
+func (e *Executor) confirm(ctx context.Context, instance string) error {
+	_, err := e.engineOf(ctx, instance)
+	return err
+}
+
+// engine asks the engine who it is.
+func (e *Executor) engine(ctx context.Context) (system.Info, error) {
+	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
+	if err != nil {
+		return info, err
+	}
+	if info.ID == "" {
+		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
+	}
+	e.arch.Store(info.ID, info.Architecture)
+	if !info.LiveRestoreEnabled {
+		e.warned.Do(func() {
+			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
+				"engine", info.ID, "host", e.api.DaemonHost())
+		})
+	}
+	return info, nil
+}
+
+// architecture returns the architecture of an engine, as the engine names it. It never changes, so
+// it is asked for once.
+func (e *Executor) architecture(ctx context.Context, instance string) (string, error) {
+	if arch, ok := e.arch.Load(instance); ok {
+		return arch.(string), nil
+	}
+	info, err := e.engineOf(ctx, instance)
+	return info.Architecture, err
+}
+
+// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the
+// handle's, Unavailable if that cannot be confirmed.
+func (e *Executor) absent(ctx context.Context, h sandbox.Handle) error {
+	if err := e.confirm(ctx, h.Instance); err != nil {
+		return err
+	}
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: there is no container %s on engine %s",
+		h.SandboxID, sandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
+}

@@ -1,0 +1,179 @@
+package docker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+
+	taken := w.spec()
+	c, err := api.ContainerCreate(t.Context(), &container.Config{Image: w.image, Cmd: []string{"true"}}, nil, nil, nil, name(taken.Handle))
+	must(t, err)
+	wantCode(t, w.x.Spawn(t.Context(), taken), sandbox.Conflict)
+	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
+	_, err = w.x.Inspect(t.Context(), taken.Handle)
+	wantCode(t, err, sandbox.Conflict)
+	must(t, api.ContainerRemove(t.Context(), c.ID, container.RemoveOptions{})) // it is still there
+
+	taken = w.spec()
+	v, err := api.VolumeCreate(t.Context(), volume.CreateOptions{Name: name(taken.Handle) + "-workspace"})
+	must(t, err)
+	wantCode(t, w.x.Spawn(t.Context(), taken), sandbox.Conflict)
+	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
+	must(t, api.VolumeRemove(t.Context(), v.Name, false))
+	must(t, w.x.Kill(t.Context(), taken.Handle))
+}
+
+func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	// A spawned sandbox lends its configuration to what a crash would leave at either step.
+	model, err := api.ContainerInspect(t.Context(), name(w.spawn(t)))
+	must(t, err)
+
+	carrier := w.spec()
+	_, err = api.ContainerCreate(t.Context(), &container.Config{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
+		"io.sandbox-lease.ledger": w.ref.LedgerID, "io.sandbox-lease.role": "carrier",
+	}}, nil, nil, nil, name(carrier.Handle)+"-carrier")
+	must(t, err)
+	must(t, w.x.Spawn(t.Context(), carrier))
+	if got := w.exec(t, carrier.Handle, "stat", "-c", "%u", "/workspace"); got != "1000\n" {
+		t.Errorf("workspace belongs to %q", got)
+	}
+
+	created := w.spec()
+	labels := model.Config.Labels
+	labels["io.sandbox-lease.sandbox"] = created.SandboxID
+	model.Config.Labels = labels
+	_, err = api.ContainerCreate(t.Context(), model.Config, &container.HostConfig{Mounts: model.HostConfig.Mounts, Tmpfs: model.HostConfig.Tmpfs, NetworkMode: "none"},
+		nil, nil, name(created.Handle))
+	must(t, err)
+	o, err := w.x.Inspect(t.Context(), created.Handle)
+	must(t, err)
+	if o.State != sandbox.StateCreated {
+		t.Errorf("state is %s, want created", o.State)
+	}
+	must(t, w.x.Spawn(t.Context(), created))
+	if got := w.exec(t, created.Handle, "echo", "up"); got != "up\n" {
+		t.Errorf("the sandbox says %q", got)
+	}
+}
+
+func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.ledger="+w.ref.LedgerID))
+	volumes, err := api.VolumeList(t.Context(), volume.ListOptions{Filters: f})
+	must(t, err)
+	images, err := api.ImageList(t.Context(), image.ListOptions{Filters: f})
+	must(t, err)
+	if len(volumes.Volumes) != 1 || len(images) != 1 {
+		t.Fatalf("an environment has %d volumes and %d images, want 1 and 1", len(volumes.Volumes), len(images))
+	}
+	must(t, api.VolumeRemove(t.Context(), volumes.Volumes[0].Name, false))
+	_, err = api.ImageRemove(t.Context(), images[0].ID, image.RemoveOptions{Force: true})
+	must(t, err)
+	if got := w.exec(t, w.spawn(t), "echo", "up"); got != "up\n" {
+		t.Errorf("the sandbox says %q", got)
+	}
+}
+
+func TestChangesBehindTheBackAreSeen(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), container.UpdateConfig{Resources: container.Resources{Memory: 128 << 20, MemorySwap: 128 << 20}})
+	must(t, err)
+	o, err := w.x.Inspect(t.Context(), spec.Handle)
+	must(t, err)
+	if o.Resources.MemoryMB != 128 || o.Image != spec.Image {
+		t.Errorf("observation is %+v", o)
+	}
+	// Somebody puts a container of another image, with the same labels, in its place.
+	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
+	must(t, err)
+	must(t, api.ContainerRemove(t.Context(), c.ID, container.RemoveOptions{Force: true}))
+	other := dockertest.Import(t, "sandbox-test/other", []dockertest.File{{Name: "other", Mode: 0o644, Content: []byte("x")}})
+	c.Config.Image = other
+	_, err = api.ContainerCreate(t.Context(), c.Config, &container.HostConfig{NetworkMode: "none"}, nil, nil, name(spec.Handle))
+	must(t, err)
+	o, err = w.x.Inspect(t.Context(), spec.Handle)
+	must(t, err)
+	img, err := api.ImageInspect(t.Context(), other)
+	must(t, err)
+	if o.Image != img.ID {
+		t.Errorf("image is %s, want %s", o.Image, img.ID)
+	}
+}
+
+func TestUnreachableEngineIsUnavailable(t *testing.T) {
+	t.Parallel()
+	x, err := docker.New(docker.Config{Host: "unix:///nonexistent/docker.sock"})
+	must(t, err)
+	defer func() { must(t, x.Close()) }()
+	h := sandbox.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}
+	ref := sandbox.EnvironmentRef{LedgerID: "l", EnvironmentID: "e", Instance: "i"}
+	r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
+	must(t, err)
+	ctx := t.Context()
+	for what, call := range map[string]func() error{
+		"instance": func() error { _, err := x.Instance(ctx); return err },
+		"provision": func() error {
+			return x.Provision(ctx, ref, sandbox.EnvironmentSpec{Image: "i", Network: sandbox.NetworkNone})
+		},
+		"deprovision": func() error { return x.Deprovision(ctx, ref) },
+		"spawn": func() error {
+			return x.Spawn(ctx, sandbox.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
+		},
+		"sleep":   func() error { return x.Sleep(ctx, h, sandbox.SleepPause) },
+		"wake":    func() error { return x.Wake(ctx, h) },
+		"kill":    func() error { return x.Kill(ctx, h) },
+		"exec":    func() error { _, err := x.Exec(ctx, h, r); return err },
+		"inspect": func() error { _, err := x.Inspect(ctx, h); return err },
+		"list":    func() error { _, err := x.List(ctx, "l"); return err },
+		"usage":   func() error { _, err := x.Usage(ctx, h); return err },
+		"watch":   func() error { return x.Watch(ctx, "l", func() {}, func(string) {}) },
+	} {
+		if err := call(); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("%s: code %q, want unavailable: %v", what, sandbox.CodeOf(err), err)
+		}
+	}
+}
+
+func TestSpecificationsThatNoEngineCanKeepAreInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	for what, change := range map[string]func(*sandbox.SandboxSpec){
+		"restricted network": func(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkRestricted },
+		"full network":       func(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkFull },
+		"no deadline":        func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
+		"huge config":        func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 200_000) },
+		"odd id":             func(s *sandbox.SandboxSpec) { s.SandboxID = "../x" },
+		"no instance":        func(s *sandbox.SandboxSpec) { s.Instance = "" },
+	} {
+		spec := w.spec()
+		change(&spec)
+		if err := w.x.Spawn(t.Context(), spec); sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("%s: code %q, want invalid: %v", what, sandbox.CodeOf(err), err)
+		}
+	}
+	env := w.environment()
+	env.Resources.CPUMillis = 1_000_000
+	wantCode(t, w.x.Provision(t.Context(), w.ref, env), sandbox.Invalid)
+	env = w.environment()
+	env.Network = sandbox.NetworkRestricted
+	wantCode(t, w.x.Provision(t.Context(), w.ref, env), sandbox.Invalid)
+}

@@ -1,0 +1,103 @@
+package docker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// world is one environment of one fresh ledger, for what only Docker has.
+type world struct {
+	x     *docker.Executor
+	ref   sandbox.EnvironmentRef
+	image string
+}
+
+// newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
+func newWorld(t testing.TB, image string) *world {
+	t.Helper()
+	w := &world{x: newExecutor(t), image: image}
+	instance, err := w.x.Instance(t.Context())
+	must(t, err)
+	w.ref = sandbox.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+		defer cancel()
+		list, err := w.x.List(ctx, w.ref.LedgerID)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, o := range list {
+			if err := w.x.Kill(ctx, o.Handle); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := w.x.Deprovision(ctx, w.ref); err != nil {
+			t.Error(err)
+		}
+		for _, left := range leftovers(t, w.ref.LedgerID) {
+			t.Errorf("left behind: %s", left)
+		}
+		if err := w.x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, w.x.Provision(t.Context(), w.ref, w.environment()))
+	return w
+}
+
+func (w *world) environment() sandbox.EnvironmentSpec {
+	return sandbox.EnvironmentSpec{
+		Image: w.image, Network: sandbox.NetworkNone,
+		Resources: sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64},
+	}.WithDefaults()
+}
+
+func (w *world) spec() sandbox.SandboxSpec {
+	return sandbox.SandboxSpec{
+		Handle: sandbox.Handle{
+			LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
+			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
+		},
+		LeaseID: "did:plc:docker::docker-1", Generation: 1, AgentDID: "did:plc:docker", EnvironmentType: sandbox.TypeCustom,
+		Image: w.image, Resources: sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64}, Network: sandbox.NetworkNone,
+		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
+	}
+}
+
+func (w *world) spawn(t *testing.T) sandbox.Handle {
+	t.Helper()
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	return spec.Handle
+}
+
+// exec runs a command and returns its output.
+func (w *world) exec(t *testing.T, h sandbox.Handle, command ...string) string {
+	t.Helper()
+	r, err := sandbox.ExecRequest{Command: command}.Normalize()
+	must(t, err)
+	res, err := w.x.Exec(t.Context(), h, r)
+	must(t, err)
+	if res.ExitCode != 0 {
+		t.Errorf("%v: exit code %d: %s", command, res.ExitCode, res.Stderr)
+	}
+	return string(res.Stdout)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code sandbox.Code) {
+	t.Helper()
+	if sandbox.CodeOf(err) != code {
+		t.Errorf("error has code %q, want %q: %v", sandbox.CodeOf(err), code, err)
+	}
+}
