@@ -63,6 +63,14 @@ func (q *quickstart) destroy(ctx context.Context) error {
 			return err
 		}
 	}
+	// Terraform leaves an image that a container of such an environment used.
+	if tags, err := harness.Docker(ctx, "image", "ls", "--quiet", image); err != nil {
+		return err
+	} else if len(tags) > 0 {
+		if _, err := harness.Docker(ctx, "image", "rm", image); err != nil {
+			return err
+		}
+	}
 	left, err := harness.Leftovers(ctx, q.reconciler.Ledger, image)
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("the engine still has %s", strings.Join(left, ", "))
