@@ -3,6 +3,7 @@ package leasing
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -26,48 +27,61 @@ func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandb
 		receipt, err = e.deliver(tx, d)
 		return err
 	})
+	if errors.Is(err, errKnown) {
+		return e.deliveredBefore(ctx, d)
+	}
 	return receipt, err
 }
 
+// errKnown undoes what a delivery that was stored before would change again.
+var errKnown = errors.New("the delivery is known")
+
 func (e *Engine) deliver(tx *ledger.Tx, d sandbox.Delivery) (sandbox.Receipt, error) {
-	old, err := tx.Delivery(d.ID)
-	if err != nil {
-		return sandbox.Receipt{}, err
-	}
-	if old != nil {
-		if !bytes.Equal(old.Body, d.Body) {
-			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
-		}
-		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}, nil
-	}
 	status, matched, err := e.apply(tx, d)
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
 	c := d.Condition
-	return sandbox.Receipt{ID: d.ID, Status: status, Matched: matched}, tx.CreateDelivery(&ledger.Delivery{
+	isNew, err := tx.CreateDelivery(&ledger.Delivery{
 		ID: d.ID, ReceivedAt: tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
 		OccurredAt: ledger.At(c.Timestamp), Status: status, Matched: matched,
 	})
+	if err == nil && !isNew {
+		err = errKnown
+	}
+	return sandbox.Receipt{ID: d.ID, Status: status, Matched: matched}, err
+}
+
+// deliveredBefore answers a delivery whose id is known: with the first answer, if it is the same.
+func (e *Engine) deliveredBefore(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		old, err := tx.Delivery(d.ID)
+		switch {
+		case err != nil:
+			return err
+		case old == nil:
+			return sandbox.Errorf(sandbox.Internal, "message %q was stored before and is not there", d.ID)
+		case !bytes.Equal(old.Body, d.Body):
+			return sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
+		}
+		receipt = sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}
+		return nil
+	})
+	return receipt, err
 }
 
 // apply ends what a condition ends.
 func (e *Engine) apply(tx *ledger.Tx, d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
-	env, err := tx.Environment(d.Condition.Data.EnvironmentID)
+	m := match{engine: e, tx: tx, delivery: d}
+	var err error
+	if d.Condition.Data.AgentDID != "" {
+		err = m.agent()
+	} else {
+		err = m.all()
+	}
 	if err != nil {
 		return "", 0, err
-	}
-	m := match{engine: e, tx: tx, delivery: d}
-	if env != nil {
-		if d.Condition.Data.AgentDID != "" {
-			err = m.agent()
-		} else {
-			err = m.all(env)
-		}
-		if err != nil {
-			return "", 0, err
-		}
 	}
 	switch {
 	case m.ended > 0 || m.closed:
@@ -101,7 +115,11 @@ func (m *match) agent() error {
 
 // all applies a condition to every lease of an environment, and closes the environment for
 // further leases that end with it.
-func (m *match) all(env *ledger.Environment) error {
+func (m *match) all() error {
+	env, err := m.tx.Environment(m.delivery.Condition.Data.EnvironmentID)
+	if err != nil || env == nil {
+		return err
+	}
 	rows, err := m.tx.LiveSandboxes(env.ID)
 	if err != nil {
 		return err

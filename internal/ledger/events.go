@@ -30,7 +30,20 @@ func (tx *Tx) append(e *Event, data any) error {
 		}
 		e.Data = string(b)
 	}
-	return tx.create(e)
+	tx.events = append(tx.events, *e)
+	return nil
+}
+
+// eventBatch bounds the rows, and so the variables and the texts, of one INSERT.
+const eventBatch = 128
+
+// flushEvents stores the events of a whole commit together: they are never read in the transaction
+// that appends them.
+func (tx *Tx) flushEvents() error {
+	if len(tx.events) == 0 {
+		return nil
+	}
+	return unavailable("appending events", tx.db.CreateInBatches(&tx.events, eventBatch).Error)
 }
 
 // Events returns events in ascending order; see sandbox.EventFilter for the errors.

@@ -11,7 +11,11 @@ func (tx *Tx) Lease(id string) (*Lease, error) { return first[Lease](tx, "id = ?
 
 // Current returns the sandbox of a lease's current generation, nil when there is no such lease.
 func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
-	return first[Sandbox](tx, "id = (SELECT sandbox_id FROM leases WHERE leases.id = ?)", leaseID)
+	l, err := tx.Lease(leaseID)
+	if err != nil || l == nil {
+		return nil, err
+	}
+	return tx.Sandbox(l.SandboxID)
 }
 
 // CreateLease stores a new lease.

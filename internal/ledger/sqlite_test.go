@@ -199,7 +199,8 @@ func writeForEver(url string) {
 			for i := 0; ; i++ {
 				id := fmt.Sprintf("%d-%d-%d", os.Getpid(), w, i)
 				err := s.Write(context.Background(), func(tx *ledger.Tx) error {
-					return tx.CreateDelivery(&ledger.Delivery{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched})
+					_, err := tx.CreateDelivery(&ledger.Delivery{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched})
+					return err
 				})
 				if err != nil {
 					panic(err)

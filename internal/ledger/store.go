@@ -128,6 +128,8 @@ type Tx struct {
 	db *gorm.DB
 	// Now is the transaction's moment: everything in it happens at once.
 	Now Time
+	// events are appended together when the transaction is committed.
+	events []Event
 }
 
 // first loads one row by a condition, or returns nil when there is none.

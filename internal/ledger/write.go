@@ -64,15 +64,15 @@ func (s *Store) batch(first *job) []*job {
 func (s *Store) commit(jobs []*job) {
 	results := make([]error, len(jobs))
 	err := s.writes.Transaction(func(db *gorm.DB) error {
-		now := At(s.now())
+		tx := &Tx{db: db, Now: At(s.now())}
 		for i, j := range jobs {
 			if err := j.ctx.Err(); err != nil {
 				results[i] = sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
 				continue
 			}
-			results[i] = savepoint(db, now, j.fn)
+			results[i] = savepoint(tx, j.fn)
 		}
-		return nil
+		return tx.flushEvents()
 	})
 	if err != nil {
 		err = unavailable("committing to the ledger", err)
@@ -87,21 +87,23 @@ func (s *Store) commit(jobs []*job) {
 }
 
 // savepoint runs fn so that its failure undoes its own changes only.
-func savepoint(db *gorm.DB, now Time, fn func(tx *Tx) error) (err error) {
+func savepoint(tx *Tx, fn func(tx *Tx) error) (err error) {
 	const name = "job"
-	if err := db.Exec("SAVEPOINT " + name).Error; err != nil {
+	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return unavailable("writing to the ledger", err)
 	}
+	events := len(tx.events)
 	defer func() {
 		if v := recover(); v != nil {
 			err = sandbox.Errorf(sandbox.Internal, "a ledger transaction panicked: %v\n%s", v, debug.Stack())
 		}
 		if err != nil {
-			db.Exec("ROLLBACK TO " + name)
+			tx.events = tx.events[:events]
+			tx.db.Exec("ROLLBACK TO " + name)
 		}
-		if e := db.Exec("RELEASE " + name).Error; err == nil {
+		if e := tx.db.Exec("RELEASE " + name).Error; err == nil {
 			err = unavailable("writing to the ledger", e)
 		}
 	}()
-	return fn(&Tx{db: db, Now: now})
+	return fn(tx)
 }
