@@ -94,7 +94,7 @@ func leasedLife(ctx context.Context, s *stage, send *sender, destroyed *destruct
 	if err != nil {
 		return l, err
 	}
-	receipt, err := send.post(ctx, "end-"+got.Lease.SandboxID, agent)
+	receipt, err := send.post(ctx, "end-"+got.Lease.SandboxID, agent, time.Now())
 	if err != nil {
 		return l, err
 	}
