@@ -143,7 +143,9 @@ func (c *Client) attempt(ctx context.Context, method, path, contentType, accept 
 }
 
 func (c *Client) setHeaders(r *http.Request, accept string) {
-	r.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	r.Header.Set("User-Agent", c.userAgent)
 	r.Header.Set("Accept", accept)
 }
@@ -166,7 +168,7 @@ func (c *Client) check(resp *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.base + " refuses the token: check the reconciler's token, or SANDBOX_RECONCILER_TOKEN"
+			e.Message = "reconciler " + c.base + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock"
 		}
 		return e
 	}

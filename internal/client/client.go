@@ -26,7 +26,10 @@ type Config struct {
 	// URL is the reconciler's, such as "https://reconciler.example.com:8080".
 	URL string
 	// Token is the bearer token.
-	Token  string
+	Token string
+	// Sign sets the headers that authenticate a condition, in place of Token. A client that only
+	// delivers conditions needs no token.
+	Sign   func(h http.Header, id string, body []byte) error
 	Logger *slog.Logger // nil means none; it never sees the token
 	// Attempts is how often a repeatable request is sent at most. Zero means 5.
 	Attempts int
@@ -43,6 +46,7 @@ type Config struct {
 type Client struct {
 	base         string // without a trailing slash
 	token        string
+	sign         func(h http.Header, id string, body []byte) error
 	userAgent    string
 	quick, slow  time.Duration
 	attempts     int
@@ -62,7 +66,7 @@ func New(c Config) (*Client, error) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL %q: must be http:// or https:// and a host", c.URL)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
-	case c.Token == "":
+	case c.Token == "" && c.Sign == nil:
 		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
 	}
 	setDefault(&c.Attempts, 5)
@@ -91,7 +95,7 @@ func New(c Config) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client := &Client{
-		base: strings.TrimRight(c.URL, "/"), token: c.Token, userAgent: c.UserAgent,
+		base: strings.TrimRight(c.URL, "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
 		quick: c.QuickTimeout, slow: c.SlowTimeout, attempts: c.Attempts, waitMin: c.WaitMin, waitMax: c.WaitMax, stream: h,
 	}
 	client.repeat = client.retrying(c.Logger, h, retryRepeatable)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -113,11 +114,18 @@ func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef, ver
 
 // Deliver implements sandbox.Conditions. What counts is d.Body as it is, or, without one, d.Condition.
 func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
-	r := request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: http.Header{"Webhook-Id": {d.ID}}}
 	if len(d.Body) == 0 {
-		r.body = d.Condition
+		if d.Body, err = json.Marshal(d.Condition); err != nil {
+			return receipt, sandbox.Errorf(sandbox.Invalid, "condition %s: %w", d.ID, err)
+		}
 	}
-	return receipt, c.call(ctx, r, &receipt)
+	header := http.Header{"Webhook-Id": {d.ID}}
+	if c.sign != nil {
+		if err := c.sign(header, d.ID, d.Body); err != nil {
+			return receipt, err
+		}
+	}
+	return receipt, c.call(ctx, request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header}, &receipt)
 }
 
 // Ledger implements sandbox.Reports.

@@ -1,0 +1,165 @@
+// Package cli is the command line of the reconciler: what asks a running one. The command that
+// serves is given to New from outside.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// Environment variables that stand in for --url and --token-file.
+const (
+	envURL   = "SANDBOX_RECONCILER_URL"
+	envToken = "SANDBOX_RECONCILER_TOKEN" // #nosec G101 -- the name of a variable
+)
+
+// Exit codes. exec has the command's own, and ExitNotRun when there is none.
+const (
+	ExitDone   = 0
+	ExitFailed = 1
+	ExitUsage  = 2   // the command line or the request is wrong
+	ExitRetry  = 75  // EX_TEMPFAIL of sysexits.h: out of reach, too busy, or of unknown outcome
+	ExitNotRun = 125 // as docker run has it
+)
+
+const long = `Serve leases of sandboxes, and ask a reconciler that serves them.
+
+All commands but serve ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
+--token-file (or SANDBOX_RECONCILER_TOKEN).
+
+Exit codes: 0 done; 1 refused or failed; 2 wrong usage or an invalid request; 75 out of reach, busy
+or of unknown outcome: try again. exec exits with the command's own code, and with 125 when the
+command was not run or its end is not known.`
+
+// New returns the command `reconciler`, whose subcommand serve is the one given.
+func New(version string, serve *cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "reconciler",
+		Short:         "Serve leases of sandboxes, and ask a reconciler",
+		Long:          long,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no command %q; see %s --help", args[0], cmd.CommandPath())
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
+	a := &app{}
+	for _, command := range []*cobra.Command{
+		a.send(), a.environments(), a.leases(), a.exec(), a.events(), a.costs(), a.drift(),
+	} {
+		command.PersistentFlags().AddFlagSet(a.flags())
+		root.AddCommand(command)
+	}
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+			return err
+		},
+	})
+	if serve != nil {
+		root.AddCommand(serve)
+	}
+	return root
+}
+
+// Run runs a command made by New, prints its error, and returns its exit code.
+func Run(ctx context.Context, command *cobra.Command, args []string) int {
+	command.SetArgs(args)
+	err := command.ExecuteContext(ctx)
+	if err == nil {
+		return ExitDone
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		if exit.err != nil {
+			command.PrintErrln("Error:", clean(exit.err.Error()))
+		}
+		return exit.code
+	}
+	command.PrintErrln("Error:", clean(err.Error()))
+	switch {
+	case sandbox.CodeOf(err) == sandbox.Invalid:
+		return ExitUsage
+	case sandbox.IsRetryable(err):
+		return ExitRetry
+	default:
+		return ExitFailed
+	}
+}
+
+// exitError ends the program with a code; err, unless nil, is printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error { return sandbox.Errorf(sandbox.Invalid, format, args...) }
+
+// exactly takes the named arguments and no others.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usage("%s takes %d arguments, not %d; see --help", cmd.CommandPath(), len(names), len(args))
+		}
+		return nil
+	}
+}
+
+// app holds what the commands share: how to reach the reconciler, and how to print.
+type app struct {
+	url, tokenFile string
+	output         string
+}
+
+func (a *app) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.StringVar(&a.url, "url", "", "URL of the reconciler (default: $"+envURL+")")
+	f.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token, alone or as serve has it (default: the token in $"+envToken+")")
+	f.StringVarP(&a.output, "output", "o", "table", "table or json")
+	return f
+}
+
+// connect makes the client that a command asks.
+func (a *app) connect(cmd *cobra.Command) (*client.Client, error) {
+	token := os.Getenv(envToken)
+	if a.tokenFile != "" {
+		var err error
+		if token, err = webhook.ReadToken(a.tokenFile); err != nil {
+			return nil, err
+		}
+	}
+	if token == "" {
+		return nil, usage("no token: name its file with --token-file, or set %s", envToken)
+	}
+	return a.newClient(cmd, client.Config{Token: token})
+}
+
+func (a *app) newClient(cmd *cobra.Command, c client.Config) (*client.Client, error) {
+	if !slices.Contains([]string{"table", "json"}, a.output) {
+		return nil, usage("--output must be table or json, not %q", a.output)
+	}
+	if c.URL = cmp.Or(a.url, os.Getenv(envURL)); c.URL == "" {
+		return nil, usage("no reconciler: name it with --url, or set %s", envURL)
+	}
+	c.UserAgent = "terraform-provider-sandbox reconciler " + cmd.Name()
+	return client.New(c)
+}

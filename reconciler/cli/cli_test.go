@@ -1,0 +1,276 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{"SANDBOX_RECONCILER_URL", "SANDBOX_RECONCILER_TOKEN"} {
+		if err := os.Unsetenv(name); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// world is a reconciler that the command line asks.
+type world struct {
+	*testing.T
+	servicetest.Env
+	url, tokenFile, secretFile string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, Env: inprocess.New(t)}
+	write := func(name, line string) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	w.tokenFile = write("tokens", "default "+webhook.NewToken())
+	w.secretFile = write("secrets", webhook.NewSecret()+" not_after=2020-01-01T00:00:00Z\n"+webhook.NewSecret())
+	tokens, err := webhook.LoadTokens(w.tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, err := webhook.LoadSecrets(w.secretFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Senders sign by the machine's clock, so that is the API's; the service has its own.
+	handler, err := api.New(api.Config{Service: w.Service, Tokens: tokens, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w
+}
+
+// game makes the environment catan-7 with ann's lease, and lets a time pass.
+func (w *world) game(d time.Duration) {
+	w.Helper()
+	never := sandbox.Duration(0)
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "suite", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, SleepAfter: &never}})
+	if err == nil {
+		_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Advance(d)
+}
+
+// result is what a command left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+func run(ctx context.Context, stdin string, args ...string) result {
+	var out, err bytes.Buffer
+	command := cli.New("1.2.3", nil)
+	command.SetIn(strings.NewReader(stdin))
+	command.SetOut(&out)
+	command.SetErr(&err)
+	code := cli.Run(ctx, command, args)
+	return result{code, out.String(), err.String()}
+}
+
+// run runs a command against the reconciler.
+func (w *world) run(args ...string) result {
+	w.Helper()
+	at := []string{"--url", w.url, "--token-file", w.tokenFile}
+	return run(w.Context(), "", append(args[:1:1], append(at, args[1:]...)...)...)
+}
+
+func (w *world) want(r result, code int, texts ...string) {
+	w.Helper()
+	if r.code != code {
+		w.Fatalf("exit code is %d, want %d\n%s%s", r.code, code, r.out, r.err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.err, text) {
+			w.Errorf("the output does not show %q:\n%s%s", text, r.out, r.err)
+		}
+	}
+}
+
+func TestSendEndsAGame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	now := w.Now().Format(time.RFC3339)
+	signed := []string{"send", "--url", w.url, "--webhook-secret-file", w.secretFile, "--type", "game.finished", "--environment", "catan-7", "--timestamp", now, "--id", "msg-1", "--reason", "ann wins"}
+	w.want(run(t.Context(), "", signed...), cli.ExitDone, "msg-1", "applied", "1")
+	w.want(run(t.Context(), "", signed...), cli.ExitDone, "yes") // a duplicate
+	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), cli.ExitFailed, "Error:", "msg-1")
+	w.Advance(time.Second)
+	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "condition: game.finished: ann wins")
+	w.want(w.run("environments"), cli.ExitDone, "catan-7", "ended by game.finished")
+	w.want(w.run("environments", "reopen", "catan-7"), cli.ExitDone, "open")
+
+	// With a token, and a receipt for programs.
+	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", now, "--output", "json")
+	var receipt sandbox.Receipt
+	if err := json.Unmarshal([]byte(r.out), &receipt); err != nil || receipt.Status != sandbox.DeliveryUnmatched || !strings.HasPrefix(receipt.ID, "msg_") {
+		t.Errorf("the receipt is %s: %v", r.out, err)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), cli.ExitUsage, "data.agent_did")
+	w.want(w.run("leases", "--no-such-flag"), cli.ExitUsage, "--no-such-flag")
+	w.want(w.run("leases", "one"), cli.ExitUsage, "0 arguments")
+	w.want(w.run("leases", "--output", "xml"), cli.ExitUsage, "table or json")
+	w.want(w.run("costs", "--group-by", "colour"), cli.ExitUsage, "group_by")
+	w.want(w.run("costs", "--from", "yesterday"), cli.ExitUsage, "--from")
+	w.want(run(t.Context(), "", "no-such-command"), cli.ExitUsage, "no-such-command")
+	w.want(run(t.Context(), ""), cli.ExitDone, "send", "exec", "events")
+	w.want(run(t.Context(), "", "version"), cli.ExitDone, "1.2.3")
+	w.want(run(t.Context(), "", "leases", "--token-file", w.tokenFile), cli.ExitUsage, "--url", "SANDBOX_RECONCILER_URL")
+	w.want(run(t.Context(), "", "leases", "--url", w.url), cli.ExitUsage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
+	w.want(w.run("leases", "release", "did:plc:nobody::catan-7"), cli.ExitFailed, "Error:")
+	w.FailKills(true)
+	w.want(w.run("leases", "release", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
+
+	other := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(other, []byte(webhook.NewToken()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitFailed, "refuses the credentials")
+	if err := os.Chmod(other, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitUsage, "chmod 600")
+}
+
+func TestExecIsTheCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	at := []string{"exec", "--url", w.url, "--token-file", w.tokenFile, "did:plc:ann::catan-7"}
+	exec := func(stdin string, args ...string) result {
+		return run(t.Context(), stdin, append(at[:len(at):len(at)], args...)...)
+	}
+	if r := exec("from stdin", "--", "cat"); r != (result{0, "from stdin", ""}) {
+		t.Errorf("cat gave %+v", r)
+	}
+	if r := exec("from stdin", "--no-stdin", "--", "cat"); r != (result{0, "", ""}) {
+		t.Errorf("cat without input gave %+v", r)
+	}
+	if r := exec("", "--", "exit", "42"); r != (result{42, "", ""}) {
+		t.Errorf("exit 42 gave %+v", r)
+	}
+	if r := exec("", "--timeout", "10ms", "--", "sleep", "1h"); r.code != sandbox.ExitTimeout {
+		t.Errorf("a command out of time gave %+v", r)
+	}
+	w.want(exec("", "--generation", "2", "--", "echo"), cli.ExitNotRun, "generation")
+	w.want(exec("", "--env", "A", "--", "echo"), cli.ExitNotRun, "NAME=value")
+	w.want(exec(""), cli.ExitNotRun, "a command")
+}
+
+func TestReportsAreReadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(90 * time.Minute)
+	w.want(w.run("costs"), cli.ExitDone, "did:plc:ann::catan-7", "1h30m", "0s", "$0.06", "total", "ON CLOUDFLARE")
+	w.want(w.run("costs", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
+	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready", "did:plc:ann::catan-7#1")
+	w.want(w.run("leases"), cli.ExitDone, "LEASE", "active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
+
+	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Remove(l.SandboxID)
+	w.Advance(time.Second)
+	w.want(w.run("drift"), cli.ExitDone, "vanished", l.SandboxID)
+	var page struct{ Findings []sandbox.DriftFinding }
+	if r := w.run("drift", "-o", "json"); json.Unmarshal([]byte(r.out), &page) != nil || len(page.Findings) != 1 {
+		t.Errorf("as JSON the findings are %s", r.out)
+	}
+	for line := range strings.Lines(w.run("events", "-o", "json").out) {
+		var e sandbox.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.ID == 0 {
+			t.Errorf("as JSON an event is %s: %v", line, err)
+		}
+	}
+}
+
+func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	w.want(w.run("send", "--type", "game.finished", "--environment", "catan-7", "--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), cli.ExitDone)
+	for _, command := range []string{"leases", "events"} {
+		if r := w.run(command); strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "\nz") {
+			t.Errorf("%s prints %q", command, r.out)
+		}
+	}
+}
+
+// syncBuffer is written by a command and read by its test.
+type syncBuffer struct {
+	lines chan string
+}
+
+func (b syncBuffer) Write(p []byte) (int, error) {
+	b.lines <- string(p)
+	return len(p), nil
+}
+
+func TestEventsAreFollowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := syncBuffer{make(chan string)}
+	command := cli.New("dev", nil)
+	command.SetOut(out)
+	code := make(chan int, 1)
+	go func() {
+		code <- cli.Run(ctx, command, []string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
+	}()
+	for _, kind := range []string{"sandbox.accepted", "sandbox.ready"} {
+		if line := <-out.lines; !strings.Contains(line, kind) {
+			t.Errorf("the line is %s, want %s", line, kind)
+		}
+	}
+	if _, err := w.Service.Renew(t.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: "did:plc:ann::catan-7"}}); err != nil {
+		t.Fatal(err)
+	}
+	if line := <-out.lines; !strings.Contains(line, "lease.renewed") {
+		t.Errorf("the line is %s", line)
+	}
+	stop()
+	if got := <-code; got != cli.ExitDone {
+		t.Errorf("stopped, it exits with %d", got)
+	}
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (a *app) exec() *cobra.Command {
+	var (
+		ref     sandbox.LeaseRef
+		req     sandbox.ExecRequest
+		env     []string
+		timeout time.Duration
+		noStdin bool
+	)
+	cmd := &cobra.Command{
+		Use:   "exec <lease> -- <program> [argument]...",
+		Short: "Run a command in a lease's sandbox",
+		Long: `Run a command in a lease's sandbox. Standard input, output and error are the command's, and so is
+the exit code: 124 after a timeout, 125 when the command was not run or its end is not known.`,
+		Example: `  reconciler exec did:plc:abc::catan-7 -- /player < state.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return &exitError{ExitNotRun, usage("exec takes a lease and, after --, a command")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ref.ID, req.Command = args[0], args[1:]
+			req.Timeout, req.Env = sandbox.Duration(timeout), map[string]string{}
+			for _, pair := range env {
+				name, value, ok := strings.Cut(pair, "=")
+				if !ok {
+					return &exitError{ExitNotRun, usage("--env %s: must be NAME=value", pair)}
+				}
+				req.Env[name] = value
+			}
+			service, err := a.connect(cmd)
+			if err != nil {
+				return &exitError{ExitNotRun, err}
+			}
+			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if !noStdin {
+				req.Stdin = cmd.InOrStdin()
+			}
+			result, err := service.Exec(cmd.Context(), ref, req)
+			switch {
+			case err != nil:
+				return &exitError{ExitNotRun, err}
+			case result.OOMKilled:
+				return &exitError{result.ExitCode, sandbox.Errorf(sandbox.Failed, "the sandbox ran out of memory during the command")}
+			case result.ExitCode != 0:
+				return &exitError{code: result.ExitCode}
+			default:
+				return nil
+			}
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
+	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
+	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
+	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
+	f.BoolVarP(&noStdin, "no-stdin", "n", false, "give the command no standard input")
+	return cmd
+}

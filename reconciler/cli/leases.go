@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (a *app) leases() *cobra.Command {
+	var f sandbox.LeaseFilter
+	cmd := &cobra.Command{
+		Use:   "leases",
+		Short: "List leases",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			all := []sandbox.Lease{}
+			f.Limit = sandbox.MaxPage
+			for {
+				page, err := service.ListLeases(cmd.Context(), f)
+				if err != nil {
+					return err
+				}
+				all = append(all, page...)
+				if len(page) < f.Limit {
+					return a.printLeases(cmd, wire.LeasePage{Leases: all}, all)
+				}
+				f.After = page[len(page)-1].ID
+			}
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
+	flags.StringVar(&f.AgentDID, "agent", "", "only of this agent")
+	flags.StringVar((*string)(&f.Status), "status", "", "only pending, active, expired or destroyed ones")
+	cmd.AddCommand(a.release())
+	return cmd
+}
+
+func (a *app) release() *cobra.Command {
+	var ref sandbox.LeaseRef
+	cmd := &cobra.Command{
+		Use:   "release <lease>",
+		Short: "End a lease and wait until its sandbox is gone",
+		Args:  exactly("lease"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			ref.ID = args[0]
+			lease, err := service.Release(cmd.Context(), ref)
+			if err != nil {
+				return err
+			}
+			return a.printLeases(cmd, lease, []sandbox.Lease{lease})
+		},
+	}
+	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "only if this is its generation")
+	cmd.Flags().StringVar(&ref.Owner, "owner", "", "only if this is its owner")
+	return cmd
+}
+
+func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) error {
+	return a.print(cmd, v, func(t *table) {
+		t.row("LEASE", "GENERATION", "STATUS", "PHASE", "LEASED", "ENDS", "COST", "OWNER", "REMARK")
+		for _, l := range leases {
+			ends, remark := l.ExpiresAt, ""
+			if l.EndedBy != "" {
+				ends, remark = l.EndedAt, string(l.EndedBy)+": "+l.EndReason
+			}
+			if l.LastError != "" {
+				remark = fmt.Sprintf("%s (failed %d times: %s)", remark, l.Attempts, l.LastError)
+			}
+			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.Phase), moment(l.LeasedAt), moment(ends), dollars(l.Cost), l.Owner, remark)
+		}
+	})
+}
+
+func (a *app) environments() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "environments",
+		Short: "List environments",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := service.ListEnvironments(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.printEnvironments(cmd, wire.EnvironmentPage{Environments: all}, all)
+		},
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "reopen <environment>",
+		Short: "Let an ended environment give out leases again",
+		Args:  exactly("environment"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			e, err := service.ReopenEnvironment(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.printEnvironments(cmd, e, []sandbox.Environment{e})
+		},
+	})
+	return cmd
+}
+
+func (a *app) printEnvironments(cmd *cobra.Command, v any, environments []sandbox.Environment) error {
+	return a.print(cmd, v, func(t *table) {
+		t.row("ENVIRONMENT", "TYPE", "STATUS", "BACKEND", "MEMORY", "CPUS", "TTL", "IMAGE", "OWNER", "REMARK")
+		for _, e := range environments {
+			remark := ""
+			if e.EndedBy != "" {
+				remark = "ended by " + e.EndedBy + " at " + moment(e.EndedAt)
+			}
+			t.row(e.ID, string(e.Type), string(e.Status), string(e.Backend), fmt.Sprintf("%d MB", e.Resources.MemoryMB),
+				strconv.FormatFloat(float64(e.Resources.CPUMillis)/1000, 'g', -1, 64), length(e.TTL.D().Seconds()), e.Image, e.Owner, remark)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// print shows a value as JSON, or as the table that fill makes.
+func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
+	if a.output == "json" {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	t := &table{w: tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)}
+	fill(t)
+	return t.w.Flush()
+}
+
+// table is columns of text. The writer behind it keeps the first error for Flush.
+type table struct{ w *tabwriter.Writer }
+
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		if cells[i] = clean(cells[i]); cells[i] == "" {
+			cells[i] = "-"
+		}
+	}
+	line := strings.Join(cells, "\t") + "\n"
+	_, _ = io.WriteString(t.w, line) // kept for Flush
+}
+
+// clean takes what could move a terminal's cursor out of a text, which others may have written.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// moment shows a time in the local time zone, to the second.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.RFC3339)
+}
+
+// dollars shows a cost to the cent, and what is less than a cent with two significant digits.
+func dollars(n sandbox.NanoUSD) string {
+	if n == 0 || n >= sandbox.USD/100 {
+		return "$" + n.Cents()
+	}
+	unit := sandbox.NanoUSD(1)
+	for n/unit >= 100 {
+		unit *= 10
+	}
+	return "$" + ((n + unit/2) / unit * unit).String()
+}
+
+// length shows a number of seconds as people say it, in its two largest units.
+func length(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
+	if d == 0 && seconds > 0 {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+	}
+	days, d := d/(24*time.Hour), d%(24*time.Hour)
+	hours, d := d/time.Hour, d%time.Hour
+	minutes, rest := d/time.Minute, d%time.Minute/time.Second
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%dm%ds", minutes, rest)
+	default:
+		return fmt.Sprintf("%ds", rest)
+	}
+}

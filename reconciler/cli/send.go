@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+func (a *app) send() *cobra.Command {
+	var (
+		c                         sandbox.Condition
+		id, timestamp, secretFile string
+	)
+	cmd := &cobra.Command{
+		Use:   "send --type game.finished --environment catan-7",
+		Short: "Post a condition, as a game server does",
+		Long: `Post a condition, as a game server does: signed with the secret in --webhook-secret-file,
+or else with the bearer token. The answer comes once the condition is durable. Sending the same
+--id, --timestamp and content again changes nothing.`,
+		Example: `  reconciler send --type game.finished --environment catan-7 --webhook-secret-file webhook-secrets
+  reconciler send --type agent.death --environment rpg-1 --agent did:plc:abc --reason "a dragon"`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Timestamp = time.Now().UTC()
+			if timestamp != "" {
+				var err error
+				if c.Timestamp, err = time.Parse(time.RFC3339, timestamp); err != nil {
+					return usage("--timestamp: %q is not a time such as 2026-08-01T12:00:00Z", timestamp)
+				}
+			}
+			if id == "" {
+				id = "msg_" + sandbox.RandomIDs(sandbox.SandboxIDLength)
+			}
+			if err := c.Validate(); err != nil {
+				return err
+			}
+			sender, err := a.sender(cmd, secretFile)
+			if err != nil {
+				return err
+			}
+			receipt, err := sender.Deliver(cmd.Context(), sandbox.Delivery{ID: id, Condition: c})
+			if err != nil {
+				return fmt.Errorf("message %s: %w", id, err)
+			}
+			return a.print(cmd, receipt, func(t *table) {
+				t.row("MESSAGE", "STATUS", "LEASES ENDED", "DUPLICATE")
+				t.row(receipt.ID, string(receipt.Status), fmt.Sprint(receipt.Matched), yes(receipt.Duplicate))
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Type, "type", "", "dotted name of the condition, such as game.finished (required)")
+	f.StringVar(&c.Data.EnvironmentID, "environment", "", "`id` of the environment (required)")
+	f.StringVar(&c.Data.AgentDID, "agent", "", "`DID` of the one agent that it concerns; required for agent.* conditions")
+	f.Int64Var(&c.Data.Generation, "generation", 0, "the one generation of that agent's lease that it concerns")
+	f.StringVar(&c.Data.Reason, "reason", "", "what is kept as the reason")
+	f.StringVar(&id, "id", "", "id of the message (default: a new one)")
+	f.StringVar(&timestamp, "timestamp", "", "when it happened, in RFC 3339 (default: now)")
+	f.StringVar(&secretFile, "webhook-secret-file", "", "`file` with webhook secrets; the first that is active signs")
+	return cmd
+}
+
+// sender makes the client of a game server, with a secret, or of anybody, with a token.
+func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, error) {
+	if secretFile == "" {
+		return a.connect(cmd)
+	}
+	secrets, err := webhook.LoadSecrets(secretFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, secret := range secrets {
+		if !secret.NotAfter.IsZero() && time.Now().After(secret.NotAfter) {
+			continue
+		}
+		return a.newClient(cmd, client.Config{Sign: func(h http.Header, id string, body []byte) error {
+			return secret.Sign(h, id, time.Now(), body)
+		}})
+	}
+	return nil, usage("%s: every secret has ended", secretFile)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
