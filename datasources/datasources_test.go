@@ -1,0 +1,150 @@
+// Package datasources_test reads one small world through all data sources.
+package datasources_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+const (
+	alice = "did:plc:alice"
+	bob   = "did:plc:bob"
+)
+
+// world has an environment in which alice's lease goes on and bob's vanished.
+func world(t *testing.T, w *providertest.World) {
+	t.Helper()
+	service := w.Service()
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone, Labels: map[string]string{"team": "games"},
+		Resources: sandbox.Resources{MemoryMB: 128, CPUMillis: 500},
+	}})
+	w.Must(err)
+	t.Cleanup(func() {
+		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
+	})
+	acquire := func(agent string) {
+		_, err := service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "test"})
+		w.Must(err)
+	}
+	acquire(bob)
+	w.RemoveContainers(w.Name)
+	acquire(alice)
+	_, err = service.ObserveLease(t.Context(), sandbox.LeaseID(bob, w.Name))
+	w.Must(err)
+}
+
+func TestAccDataSources(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"embedded", "reconciler"} {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			provider := w.Embedded()
+			world(t, w)
+			if over == "reconciler" {
+				provider = w.Reconciler().Configuration
+			}
+			read(t, w, provider)
+		})
+	}
+}
+
+func read(t *testing.T, w *providertest.World, provider string) {
+	at := func(address string, p tfjsonpath.Path, c knownvalue.Check) statecheck.StateCheck {
+		return statecheck.ExpectKnownValue("data.sandbox_"+address, p, c)
+	}
+	top := tfjsonpath.New[string]
+	text, number := knownvalue.StringExact, knownvalue.Int64Exact
+	moment := knownvalue.StringRegexp(regexp.MustCompile(`^\d{4}-\d\d-\d\dT.*Z$`))
+	dollars := knownvalue.StringRegexp(regexp.MustCompile(`^\d+\.\d{2,9}$`))
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{{
+			Config: provider + fmt.Sprintf(`
+locals { name = %q }
+data "sandbox_environment" "e" { name = local.name }
+data "sandbox_lease" "by_names" {
+  agent_did      = "did:plc:alice"
+  environment_id = local.name
+}
+data "sandbox_lease" "by_id" { id = "did:plc:bob::${local.name}" }
+data "sandbox_leases" "all" { environment_id = local.name }
+data "sandbox_leases" "active" {
+  environment_id = local.name
+  status         = "active"
+}
+data "sandbox_leases" "bob" { agent_did = "did:plc:bob" }
+data "sandbox_cost" "by_environment" {
+  environment_id = local.name
+  group_by       = "environment"
+}
+data "sandbox_cost" "by_agent" {
+  environment_id = local.name
+  group_by       = "agent"
+  from           = %q
+}
+data "sandbox_cost" "future" { from = "2100-01-01T00:00:00Z" }
+data "sandbox_drift" "all" { environment_id = local.name }
+data "sandbox_drift" "elsewhere" { environment_id = "no-such-game" }
+data "sandbox_drift" "open" {
+  open_only      = true
+  environment_id = local.name
+}
+`, w.Name, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
+			ConfigStateChecks: []statecheck.StateCheck{
+				at("environment.e", top("type"), text("rpg")), at("environment.e", top("status"), text("open")), at("environment.e", top("owner"), text("test")),
+				at("environment.e", top("memory_mb"), number(128)), at("environment.e", top("cpus"), knownvalue.Float64Exact(0.5)),
+				at("environment.e", top("ttl"), text("24h")), at("environment.e", top("network"), text("none")), at("environment.e", top("created_at"), moment),
+				at("environment.e", top("labels").AtMapKey("team"), text("games")), at("environment.e", top("ended_at"), knownvalue.Null()),
+
+				at("lease.by_names", top("id"), text(sandbox.LeaseID(alice, w.Name))), at("lease.by_names", top("status"), text("active")),
+				at("lease.by_names", top("phase"), text("awake")), at("lease.by_names", top("expires_at"), moment), at("lease.by_names", top("last_activity"), moment),
+				at("lease.by_names", top("cost_usd"), dollars), at("lease.by_names", top("ended_at"), knownvalue.Null()),
+				at("lease.by_id", top("agent_did"), text(bob)), at("lease.by_id", top("ended_by"), text("vanished")), at("lease.by_id", top("ended_at"), moment),
+
+				at("leases.all", top("leases"), knownvalue.ListSizeExact(2)), at("leases.active", top("leases"), knownvalue.ListSizeExact(1)),
+				at("leases.active", top("leases").AtSliceIndex(0).AtMapKey("agent_did"), text(alice)),
+				at("leases.bob", top("leases").AtSliceIndex(0).AtMapKey("generation"), number(1)),
+
+				at("cost.by_environment", top("rows"), knownvalue.ListSizeExact(1)), at("cost.by_environment", top("rows").AtSliceIndex(0).AtMapKey("lease_id"), knownvalue.Null()),
+				at("cost.by_environment", top("total").AtMapKey("cost_usd"), dollars),
+				at("cost.by_agent", top("rows").AtSliceIndex(0).AtMapKey("agent_did"), text(alice)),
+				at("cost.by_agent", top("total").AtMapKey("awake_hours"), knownvalue.NotNull()), at("cost.by_agent", top("as_of"), moment),
+				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)), at("cost.future", top("total").AtMapKey("cost_usd"), text("0.00")),
+
+				at("drift.all", top("findings"), knownvalue.ListSizeExact(1)), at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("kind"), text("vanished")),
+				at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(bob, w.Name))),
+				at("drift.elsewhere", top("findings"), knownvalue.ListSizeExact(0)),
+			},
+		}},
+	})
+}
+
+func TestAccDataSourcesErrors(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: w.Embedded() + `data "sandbox_environment" "e" { name = "nope" }`, ExpectError: regexp.MustCompile(`there is no environment "nope"`)},
+			{Config: w.Embedded() + `data "sandbox_lease" "l" { id = "did:plc:a::nope" }`, ExpectError: regexp.MustCompile(`there is no lease did:plc:a::nope`)},
+			{Config: w.Embedded() + `data "sandbox_lease" "l" { id = "nope" }`, ExpectError: regexp.MustCompile(`is not of the form`)},
+			{Config: w.Embedded() + `data "sandbox_lease" "l" { agent_did = "did:plc:a" }`, ExpectError: regexp.MustCompile(`environment_id`)},
+			{Config: w.Embedded() + `data "sandbox_lease" "l" {}`, ExpectError: regexp.MustCompile(`Invalid Attribute Combination`)},
+			{Config: w.Embedded() + `data "sandbox_leases" "l" { status = "dead" }`, ExpectError: regexp.MustCompile(`status value must be one of`)},
+			{Config: w.Embedded() + `data "sandbox_cost" "c" { from = "yesterday" }`, ExpectError: regexp.MustCompile(`must be a time in RFC 3339`)},
+		},
+	})
+}

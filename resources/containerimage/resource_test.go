@@ -1,0 +1,334 @@
+package containerimage_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/hashicorp/terraform-plugin-testing/compare"
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+const address = "sandbox_container_image.test"
+
+// player writes a build context and returns its directory.
+func player(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, "Dockerfile", "FROM scratch\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
+	write(t, dir, ".dockerignore", "*.log\n")
+	write(t, dir, "rules.txt", name)
+	return dir
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func built(w *providertest.World, dir, build, more string) string {
+	return w.Embedded() + fmt.Sprintf(`
+resource "sandbox_container_image" "test" {
+  name = %q
+  build {
+    context = %q
+    %s
+  }
+  %s
+}
+`, w.Name, dir, build, more)
+}
+
+func value(attribute string, check knownvalue.Check) statecheck.StateCheck {
+	return statecheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
+}
+
+func action(a plancheck.ResourceActionType) resource.ConfigPlanChecks {
+	return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, a)}}
+}
+
+func tags(names ...string) knownvalue.Check {
+	var checks []knownvalue.Check
+	for _, n := range names {
+		checks = append(checks, knownvalue.StringExact(n))
+	}
+	return knownvalue.SetExact(checks)
+}
+
+// onEngine returns the id that a reference has on the engine, "" for none.
+func onEngine(w *providertest.World, ref string) string {
+	found, err := w.Docker.ImageInspect(context.Background(), ref)
+	if err != nil {
+		return ""
+	}
+	return found.ID
+}
+
+func removed(w *providertest.World, refs ...string) func(*terraform.State) error {
+	return func(*terraform.State) error {
+		for _, ref := range refs {
+			if onEngine(w, ref) != "" {
+				return fmt.Errorf("image %s is still there", ref)
+			}
+		}
+		return nil
+	}
+}
+
+func TestAccContainerImage(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dir := player(t, w.Name)
+	digest := knownvalue.StringRegexp(regexp.MustCompile(`^sha256:[0-9a-f]{64}$`))
+	differ := statecheck.CompareValue(compare.ValuesDiffer())
+	same := statecheck.CompareValue(compare.ValuesSame())
+	imageID := tfjsonpath.New("image_id")
+	unknownID := plancheck.ExpectUnknownValue(address, imageID)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             removed(w, w.Name+":latest", w.Name+":v1", w.Name+":v2"),
+		Steps: []resource.TestStep{
+			{
+				Config: built(w, dir, "", ""),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectKnownValue(address, tfjsonpath.New("context_hash"), digest), unknownID,
+				}},
+				ConfigStateChecks: []statecheck.StateCheck{
+					differ.AddStateValue(address, imageID), value("tags", tags("latest")), value("image_id", digest), value("reference", digest),
+					value("context_hash", digest), value("id", knownvalue.StringExact(w.Name)), value("instance", knownvalue.NotNull()),
+				},
+			},
+			{ // an ignored file and another time change nothing
+				PreConfig: func() {
+					write(t, dir, "debug.log", "noise")
+					write(t, dir, "rules.txt", w.Name)
+				},
+				Config: built(w, dir, "", ""), PlanOnly: true,
+			},
+			{ // a changed file is built in place
+				PreConfig: func() { write(t, dir, "rules.txt", w.Name+" 2") },
+				Config:    built(w, dir, "", ""),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate), unknownID,
+					plancheck.ExpectKnownValue(address, tfjsonpath.New("context_hash"), digest),
+				}},
+				ConfigStateChecks: []statecheck.StateCheck{differ.AddStateValue(address, imageID), same.AddStateValue(address, imageID)},
+			},
+			{ // tags move without a build
+				Config:            built(w, dir, "", `tags = ["v1", "v2"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID), value("tags", tags("v1", "v2"))},
+			},
+			{
+				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name + ":v1",
+				ImportStateVerifyIgnore: []string{"build"},
+			},
+			{ // the same image under another build block is no rebuild
+				Config:            built(w, dir+"/.", `dockerfile = "Dockerfile"`, `tags = ["v1", "v2"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
+			},
+			{
+				Config:            built(w, dir, `args = { GREETING = "ahoy" }`, `tags = ["v1"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{differ.AddStateValue(address, imageID), value("tags", tags("v1"))},
+			},
+		},
+	})
+}
+
+func TestAccContainerImageChangedByHand(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dir := player(t, w.Name)
+	conf := built(w, dir, "", `tags = ["v1", "v2"]`)
+	remove := func(refs ...string) {
+		for _, ref := range refs {
+			_, err := w.Docker.ImageRemove(t.Context(), ref, image.RemoveOptions{PruneChildren: true})
+			w.Must(err)
+		}
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             removed(w, w.Name+":v1", w.Name+":v2"),
+		Steps: []resource.TestStep{
+			{Config: conf},
+			{ // one tag is gone, and given back
+				PreConfig:         func() { remove(w.Name + ":v2") },
+				Config:            conf,
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{value("tags", tags("v1", "v2"))},
+			},
+			{ // one tag points elsewhere
+				PreConfig:        func() { w.Must(w.Docker.ImageTag(t.Context(), w.Image, w.Name+":v2")) },
+				Config:           conf,
+				ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+			},
+			{ // the image is gone
+				PreConfig:        func() { remove(w.Name+":v1", w.Name+":v2") },
+				Config:           conf,
+				ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+			},
+		},
+	})
+}
+
+func TestAccContainerImageOnDestroy(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		more  string
+		stays bool
+		other bool // another name of the image stays
+		use   bool // a container uses it
+	}{
+		"untag":        {more: `on_destroy = "untag"`},
+		"untag, named": {more: `on_destroy = "untag"`, other: true},
+		"untag in use": {more: `on_destroy = "untag"`, use: true, stays: true},
+		"keep":         {more: `on_destroy = "keep"`, stays: true},
+		"delete":       {more: `on_destroy = "delete"`},
+		"delete named": {more: `on_destroy = "delete"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			ref, other := w.Name+":latest", w.Name+"-other:latest"
+			var id string
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				Steps: []resource.TestStep{{
+					Config: built(w, player(t, w.Name), "", tt.more),
+					Check: func(*terraform.State) error {
+						id = onEngine(w, ref)
+						if strings.Contains(name, "named") {
+							w.Must(w.Docker.ImageTag(t.Context(), id, other))
+						}
+						if tt.use {
+							use(t, w, id)
+						}
+						return nil
+					},
+				}},
+			})
+			if got := onEngine(w, ref) != ""; got != tt.stays {
+				t.Errorf("%s is on the engine: %v, want %v", ref, got, tt.stays)
+			}
+			if got := onEngine(w, other) != ""; got != tt.other {
+				t.Errorf("%s is on the engine: %v, want %v", other, got, tt.other)
+			}
+			if got := onEngine(w, id) != ""; got != (tt.stays || tt.other) {
+				t.Errorf("the image is on the engine: %v", got)
+			} else if got {
+				t.Cleanup(func() {
+					_, err := w.Docker.ImageRemove(context.Background(), id, image.RemoveOptions{Force: true, PruneChildren: true})
+					w.Must(err)
+				})
+			}
+		})
+	}
+}
+
+// use makes a container of an image, and removes it when the test ends.
+func use(t *testing.T, w *providertest.World, id string) {
+	t.Helper()
+	made, err := w.Docker.ContainerCreate(t.Context(), &container.Config{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	w.Must(err)
+	t.Cleanup(func() {
+		w.Must(w.Docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{Force: true}))
+	})
+}
+
+func TestAccContainerImageUnderItsShortName(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	short := strings.NewReplacer(`"sandbox_container_image" "test" {`, "\"container_image\" \"test\" {\n  provider = sandbox").
+		Replace(built(w, player(t, w.Name), "", ""))
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             removed(w, w.Name+":latest"),
+		Steps:                    []resource.TestStep{{Config: short}, {Config: short, PlanOnly: true}},
+	})
+}
+
+func TestAccContainerImageUnknownValues(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dir := player(t, w.Name)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{{
+			Config: w.Embedded() + fmt.Sprintf(`
+variable "text" { type = string }
+resource "terraform_data" "text" { input = var.text }
+resource "sandbox_container_image" "test" {
+  name = "%s-${terraform_data.text.output}"
+  tags = [terraform_data.text.output]
+  build {
+    context = "%s/${terraform_data.text.output == "x" ? "." : "none"}"
+    args    = { GREETING = terraform_data.text.output }
+  }
+}
+`, w.Name, dir),
+			ConfigVariables: config.Variables{"text": config.StringVariable("x")},
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+				plancheck.ExpectUnknownValue(address, tfjsonpath.New("context_hash")),
+			}},
+			ConfigStateChecks: []statecheck.StateCheck{value("tags", tags("x")), value("context_hash", knownvalue.NotNull())},
+		}},
+	})
+}
+
+func TestAccContainerImageErrors(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dir := player(t, w.Name)
+	broken := t.TempDir()
+	write(t, broken, "Dockerfile", "FROM scratch\nCOPY missing /\n")
+	says := func(s string) *regexp.Regexp {
+		return regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(s), " ", `\s+`))
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{PlanOnly: true, Config: built(w, filepath.Join(dir, "none"), "", ""), ExpectError: says("Invalid Build Context")},
+			{PlanOnly: true, Config: built(w, dir, `dockerfile = "../Dockerfile"`, ""), ExpectError: says("lies outside of the build context")},
+			{PlanOnly: true, Config: built(w, dir, "", `tags = []`), ExpectError: says("at least 1")},
+			{PlanOnly: true, Config: built(w, dir, "", `tags = ["a b"]`), ExpectError: says("must be a tag such as latest")},
+			{PlanOnly: true, Config: built(w, dir, "", `on_destroy = "burn"`), ExpectError: says("on_destroy value must be one of")},
+			{PlanOnly: true, Config: strings.Replace(built(w, dir, "", ""), w.Name, w.Name+":1", 1), ExpectError: says("without tag and digest")},
+			{PlanOnly: true, Config: w.Embedded() + `resource "sandbox_container_image" "test" { name = "x" }`, ExpectError: says("build")},
+			{Config: built(w, broken, "", ""), ExpectError: says("lines of the build's log")},
+		},
+	})
+}
+
+func TestAccContainerImageEngineAway(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dir := player(t, w.Name)
+	away := strings.Replace(built(w, dir, "", ""), w.Embedded(), fmt.Sprintf("provider \"sandbox\" {\n  docker {\n    host = \"unix://%s/docker.sock\"\n  }\n}\n", t.TempDir()), 1)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: built(w, dir, "", "")},
+			{Config: away, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{Config: built(w, dir, "", ""), PlanOnly: true},
+		},
+	})
+}
