@@ -29,6 +29,8 @@ type request struct {
 	changes bool
 	// reason is given to a failure of the engine's own.
 	reason sandbox.Reason
+	// waits: the engine mostly waits for the sandbox, which needs no slot.
+	waits bool
 }
 
 func read(verb, object string) request {
@@ -41,11 +43,13 @@ func change(verb, object string, reason sandbox.Reason) request {
 
 // do makes one request: within a slot, within its deadline, with its error classified.
 func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, ctx.Err())
+	if !r.waits {
+		select {
+		case e.slots <- struct{}{}:
+			defer func() { <-e.slots }()
+		case <-ctx.Done():
+			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, ctx.Err())
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()

@@ -20,7 +20,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if name, ok := os.LookupEnv(probeContext); ok {
+		probeEngine(name)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// probeContext makes the test binary print which engine New finds with this context.
+const probeContext = "SANDBOX_TEST_PROBE_CONTEXT"
+
+func probeEngine(name string) {
+	x, err := docker.New(docker.Config{Context: name})
+	if err != nil {
+		fmt.Print(err)
+		return
+	}
+	id, err := x.Instance(context.Background())
+	if err != nil {
+		fmt.Print(err)
+	}
+	fmt.Print(id)
+}
 
 func TestContract(t *testing.T) {
 	executortest.Run(t, executortest.Config{

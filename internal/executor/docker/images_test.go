@@ -89,3 +89,31 @@ func TestEmptyWorkspaceOfRoot(t *testing.T) {
 		t.Errorf("workspace is %q", got)
 	}
 }
+
+func TestAnotherImageReplacesTheSeed(t *testing.T) {
+	t.Parallel()
+	shell, err := os.ReadFile("/bin/busybox")
+	must(t, err)
+	second := dockertest.Import(t, "sandbox-test/second", []dockertest.File{
+		{Name: "bin/busybox", Mode: 0o755, Content: shell}, {Name: "workspace/second", Mode: 0o644},
+	})
+	w := newWorld(t, dockertest.Busybox(t))
+	before := w.spawn(t)
+	w.image = second
+	must(t, w.x.Provision(t.Context(), w.ref, w.environment()))
+	seeds := 0
+	for _, left := range leftovers(t, w.ref.LedgerID) {
+		if strings.HasPrefix(left, "image") {
+			seeds++
+		}
+	}
+	if seeds != 1 {
+		t.Errorf("the environment has %d seed images, want 1", seeds)
+	}
+	if got := w.exec(t, w.spawn(t), "/bin/busybox", "ls", "/workspace"); got != "config.json\nsecond\n" {
+		t.Errorf("a sandbox of the second image begins with %q", got)
+	}
+	if got := w.exec(t, before, "ls", "/workspace"); got != "config.json\n" {
+		t.Errorf("a sandbox of the first image has %q", got)
+	}
+}

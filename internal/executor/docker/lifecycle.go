@@ -40,6 +40,7 @@ func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
 	}
 	grace := stopGrace
 	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
+	r.waits = true
 	err := e.do(ctx, r, func(ctx context.Context) error {
 		return e.api.ContainerStop(ctx, sandboxName(h), container.StopOptions{Timeout: &grace})
 	})

@@ -92,6 +92,7 @@ func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 
 func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	t.Parallel()
+	other := dockertest.Import(t, "sandbox-test/other", []dockertest.File{{Name: "other", Mode: 0o644, Content: []byte("x")}})
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
@@ -106,7 +107,6 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
 	must(t, api.ContainerRemove(t.Context(), c.ID, container.RemoveOptions{Force: true}))
-	other := dockertest.Import(t, "sandbox-test/other", []dockertest.File{{Name: "other", Mode: 0o644, Content: []byte("x")}})
 	c.Config.Image = other
 	_, err = api.ContainerCreate(t.Context(), c.Config, &container.HostConfig{NetworkMode: "none"}, nil, nil, name(spec.Handle))
 	must(t, err)

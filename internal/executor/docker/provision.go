@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
@@ -40,6 +41,9 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 		return err
 	}
 	if err := e.ensureSeed(ctx, s); err != nil {
+		return err
+	}
+	if err := e.removeSeeds(ctx, ref, s.reference()); err != nil { // those of earlier images
 		return err
 	}
 	return e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest))
@@ -94,7 +98,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 	if err := e.removeGuestVolumes(ctx, ref); err != nil {
 		return err
 	}
-	return e.removeSeeds(ctx, ref)
+	return e.removeSeeds(ctx, ref, "")
 }
 
 // removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
@@ -138,7 +142,8 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.Environme
 	return nil
 }
 
-func (e *Executor) removeSeeds(ctx context.Context, ref sandbox.EnvironmentRef) error {
+// removeSeeds removes the environment's seed images but one. A seed that is needed after all is made again.
+func (e *Executor) removeSeeds(ctx context.Context, ref sandbox.EnvironmentRef, keep string) error {
 	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]image.Summary, error) {
 		return e.api.ImageList(ctx, image.ListOptions{Filters: labelFilter(environmentLabels(ref, roleSeed))})
 	})
@@ -146,6 +151,9 @@ func (e *Executor) removeSeeds(ctx context.Context, ref sandbox.EnvironmentRef) 
 		return err
 	}
 	for _, img := range found {
+		if slices.Contains(img.RepoTags, keep) {
+			continue
+		}
 		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
 			_, err := e.api.ImageRemove(ctx, img.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 			return err

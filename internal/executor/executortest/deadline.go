@@ -101,16 +101,26 @@ var harmless = map[string]bool{
 
 func attackedCommand(t *testing.T, w *world) {
 	h := w.spawn(t)
-	// The command stops the helper that is to end it, and would outlive its timeout.
-	res, err := sandbox.ExecRequest{
-		Command: []string{"sh", "-c", "kill -STOP $PPID; sleep 7006"}, Timeout: sandbox.Duration(time.Second),
-	}.Normalize()
-	must(t, err)
-	if _, err := w.x.Exec(t.Context(), h, res); err == nil {
+	run := func(script string) error {
+		t.Helper()
+		r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Second)}.Normalize()
+		must(t, err)
+		_, err = w.x.Exec(t.Context(), h, r)
+		return err
+	}
+	// A command that stops the helper which is to end it would outlive its timeout.
+	if err := run("kill -STOP $PPID; sleep 7006"); err == nil {
 		t.Error("a command whose helper is stopped has a result")
 	}
 	if n := w.alive(t, h, "sleep 7006"); n != 0 {
 		t.Errorf("%d processes of the command survive", n)
+	}
+	// One that kills its helper is left to process 1, as if it had gone to the background.
+	if err := run("kill -KILL $PPID; sleep 7007"); err == nil {
+		t.Error("a command whose helper is killed has a result")
+	}
+	if got := w.sh(t, h, "echo still here").stdout(); got != "still here\n" {
+		t.Errorf("afterwards the sandbox says %q", got)
 	}
 }
 

@@ -39,7 +39,7 @@ func Busybox(t testing.TB) string {
 			files = append(files, File{Name: "bin/" + name, Link: "busybox"})
 		}
 	}
-	return Import(t, "sandbox-test/busybox", files, "ENV PATH=/bin")
+	return ensure(t, "sandbox-test/busybox", files, "ENV PATH=/bin")
 }
 
 // File is one entry of an image. A name that ends in a slash is a directory.
@@ -52,12 +52,24 @@ type File struct {
 }
 
 // Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
-// reference: the repository, and a tag that stands for the content, so that a second call finds the
-// first one's image.
+// reference. It is removed when the test ends.
 func Import(t testing.TB, repository string, files []File, changes ...string) string {
 	t.Helper()
-	api := Engine(t)
-	layer := layerOf(t, files)
+	ref := ensure(t, repository, files, changes...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if _, err := Engine(t).ImageRemove(ctx, ref, image.RemoveOptions{}); err != nil {
+			t.Errorf("remove image %s: %v", ref, err)
+		}
+	})
+	return ref
+}
+
+// ensure makes an image unless the engine has it. Its tag stands for its content.
+func ensure(t testing.TB, repository string, files []File, changes ...string) string {
+	t.Helper()
+	api, layer := Engine(t), layerOf(t, files)
 	sum := sha256.Sum256(append(layer, strings.Join(changes, "\n")...))
 	ref := repository + ":" + hex.EncodeToString(sum[:6])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -104,19 +116,6 @@ func layerOf(t testing.TB, files []File) []byte {
 		t.Fatal(err)
 	}
 	return layer.Bytes()
-}
-
-// RemoveImage removes an image when the test ends.
-func RemoveImage(t testing.TB, ref string) {
-	t.Helper()
-	t.Cleanup(func() {
-		api := Engine(t)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if _, err := api.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
-			t.Errorf("remove image %s: %v", ref, err)
-		}
-	})
 }
 
 // Engine returns a client of the engine that DOCKER_HOST names.

@@ -56,7 +56,7 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	}
 	// When the sandbox stops, process 1 signals the command itself; this process stays to report its end.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	spareThreads(4)
+	spareThreads(2)
 
 	began, oomKills := time.Now(), countOOMKills()
 	pumps, pid, err := start(c, out)

@@ -39,7 +39,7 @@ func runInit(deadline time.Time, config string) {
 	if err := writeConfig(config); err != nil {
 		fatal("write %s: %v", configFile, err)
 	}
-	spareThreads(4)
+	spareThreads(2)
 	if err := setName(readyName); err != nil {
 		fatal("become ready: %v", err)
 	}
