@@ -65,8 +65,8 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%-14s %s: accepted, and %d containers gone %.2f s later",
-		args[slices.Index(args, "--type")+1], environment, len(sandboxes), after.Seconds()), nil
+	return fmt.Sprintf("%-14s in %s: accepted; containers of ended leases gone after %.2f s: %d",
+		args[slices.Index(args, "--type")+1], environment, after.Seconds(), len(sandboxes)), nil
 }
 
 // leaseUntil waits until a lease is as expected.

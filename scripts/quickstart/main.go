@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -97,7 +98,7 @@ func (q *quickstart) step(ctx context.Context, number int, do func(context.Conte
 	}
 	fmt.Printf("%d  %6.1f s  %s\n", number, time.Since(begin).Seconds(), o.line)
 	for _, d := range o.details {
-		fmt.Println("             " + d)
+		fmt.Println(strings.TrimRight("     "+d, " "))
 	}
 	return nil
 }

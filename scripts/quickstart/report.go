@@ -28,7 +28,7 @@ func (q *quickstart) plan(ctx context.Context) (outcome, error) {
 	}
 	o := outcome{line: "terraform plan: 5 ended leases stay ended, the vanished one is planned again. " + p.Summary}
 	for _, w := range p.Warnings {
-		o.details = append(o.details, fmt.Sprintf("%s: %s", w.Severity, w.Summary), "  "+strings.ReplaceAll(w.Detail, "\n", "\n       "))
+		o.details = append(o.details, w.Severity+": "+w.Summary, "  "+strings.ReplaceAll(w.Detail, "\n", "\n       "))
 	}
 	if len(p.Warnings) == 0 {
 		return outcome{}, fmt.Errorf("the plan warns of nothing")

@@ -69,5 +69,5 @@ func (q *quickstart) take(ctx context.Context, t turn) (string, error) {
 		return "", fmt.Errorf("the turn of %s gave %q", lease.ID, result.Stdout)
 	}
 	done := strings.Join(strings.Fields(action.Do+" "+action.Give+" "+action.On), " ")
-	return fmt.Sprintf("%-14s %-8s %-26s %s", t.Agent, t.Environment, done, action.Why), nil
+	return fmt.Sprintf("%-14s %-8s %-30s %s", t.Agent, t.Environment, done, action.Why), nil
 }
