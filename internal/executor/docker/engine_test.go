@@ -30,7 +30,7 @@ type wire struct {
 	// another: an empty engine with another id answers.
 	another atomic.Bool
 	// lose names requests, as "METHOD path-part", whose answers are lost on the way.
-	lose atomic.Value
+	lose atomic.Pointer[string]
 }
 
 func newWire(t *testing.T) *wire {
@@ -45,9 +45,9 @@ func newWire(t *testing.T) *wire {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
 	proxy.Transport, proxy.FlushInterval = transport, -1
 	w := &wire{}
-	w.lose.Store("")
+	w.drop("")
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		method, part, losing := strings.Cut(w.lose.Load().(string), " ")
+		method, part, losing := strings.Cut(*w.lose.Load(), " ")
 		switch {
 		case w.another.Load():
 			anotherEngine(rw, r)
@@ -76,6 +76,8 @@ func anotherEngine(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(rw, `{"message":"no such thing"}`)
 	}
 }
+
+func (w *wire) drop(answers string) { w.lose.Store(&answers) }
 
 func (w *wire) executor(t *testing.T) *docker.Executor {
 	t.Helper()
@@ -123,23 +125,23 @@ func TestALostAnswerIsAnUnknownOutcomeAndCanBeRetried(t *testing.T) {
 	x := between.executor(t)
 	spec := w.spec()
 	for _, lost := range []string{"POST /volumes/create", "POST /containers/create", "POST /start"} {
-		between.lose.Store(lost)
+		between.drop(lost)
 		wantCode(t, x.Spawn(t.Context(), spec), sandbox.UnknownOutcome)
 	}
-	between.lose.Store("")
+	between.drop("")
 	must(t, x.Spawn(t.Context(), spec))
 	list, err := x.List(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	if len(list) != 1 || list[0].State != sandbox.StateRunning {
 		t.Errorf("the retries made %+v", list)
 	}
-	between.lose.Store("POST /pause")
+	between.drop("POST /pause")
 	must(t, x.Sleep(t.Context(), spec.Handle, sandbox.SleepPause)) // a look shows that it sleeps
-	between.lose.Store("DELETE /containers")
+	between.drop("DELETE /containers")
 	wantCode(t, x.Kill(t.Context(), spec.Handle), sandbox.UnknownOutcome)
-	between.lose.Store("DELETE /volumes")
+	between.drop("DELETE /volumes")
 	wantCode(t, x.Kill(t.Context(), spec.Handle), sandbox.UnknownOutcome)
-	between.lose.Store("")
+	between.drop("")
 	must(t, x.Kill(t.Context(), spec.Handle))
 }
 

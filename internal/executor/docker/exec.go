@@ -3,7 +3,9 @@ package docker
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types"
@@ -109,8 +111,11 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 // attach starts the helper.
 func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
 	user := call.user
-	if user == "" {
-		user = "1000:1000"
+	switch {
+	case user == "":
+		user = fmt.Sprintf("%d:%d", userID, groupID)
+	case !strings.Contains(user, ":"):
+		user = fmt.Sprintf("%s:%d", user, groupID) // the engine would take group 0
 	}
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
@@ -187,8 +192,7 @@ func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helperCall, 
 	}
 	switch {
 	case ctx.Err() != nil:
-		err := fail(sandbox.Timeout, "ended before it was finished: %w", ctx.Err())
-		return err
+		return fail(sandbox.Timeout, "ended before it was finished: %w", ctx.Err())
 	case cause != nil:
 		return fail(sandbox.UnknownOutcome, "the stream broke: %w", cause)
 	}

@@ -41,7 +41,9 @@ type Executor struct {
 	log    *slog.Logger
 	slots  chan struct{}
 	warned sync.Once
-	arch   sync.Map // architecture of each engine seen, by its id
+
+	mu   sync.Mutex        // guards what follows
+	arch map[string]string // architecture of each engine seen, by its id
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -59,7 +61,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls)}, nil
+	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), arch: make(map[string]string)}, nil
 }
 
 // Close releases the connections to the engine.

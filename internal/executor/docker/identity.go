@@ -43,7 +43,9 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 	if info.ID == "" {
 		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
 	}
-	e.arch.Store(info.ID, info.Architecture)
+	e.mu.Lock()
+	e.arch[info.ID] = info.Architecture
+	e.mu.Unlock()
 	if !info.LiveRestoreEnabled {
 		e.warned.Do(func() {
 			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
@@ -56,8 +58,11 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 // architecture returns the architecture of an engine, as the engine names it. It never changes, so
 // it is asked for once.
 func (e *Executor) architecture(ctx context.Context, instance string) (string, error) {
-	if arch, ok := e.arch.Load(instance); ok {
-		return arch.(string), nil
+	e.mu.Lock()
+	arch, ok := e.arch[instance]
+	e.mu.Unlock()
+	if ok {
+		return arch, nil
 	}
 	info, err := e.engineOf(ctx, instance)
 	return info.Architecture, err

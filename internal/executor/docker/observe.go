@@ -73,7 +73,7 @@ func observe(c container.InspectResponse) sandbox.Observation {
 			CPUMillis: c.HostConfig.NanoCPUs / 1e6,
 		},
 		ExitCode:  c.State.ExitCode,
-		OOMKilled: c.State.OOMKilled,
+		OOMKilled: diedOfMemory(c.State),
 		StartedAt: parseTime(c.State.StartedAt),
 		StoppedAt: parseTime(c.State.FinishedAt),
 	}
@@ -84,6 +84,13 @@ func observe(c container.InspectResponse) sandbox.Observation {
 		o.Image = c.Image // not what the specification's reference stood for
 	}
 	return o
+}
+
+// diedOfMemory reports whether a sandbox ended for want of memory. The engine's own mark also stands
+// for a command that did, and stays through later starts.
+func diedOfMemory(s *container.State) bool {
+	const killed = 128 + 9
+	return stateOf(s) == sandbox.StateStopped && s.OOMKilled && s.ExitCode == killed
 }
 
 // parseTime reads a time of the engine, whose zero is the year 1.

@@ -16,7 +16,7 @@ func testDeadline(t *testing.T, cfg Config) {
 	t.Run("a sandbox ends itself", func(t *testing.T) {
 		t.Parallel()
 		h := w.spawn(t, deadlineIn(2*time.Second))
-		w.awaitState(t, h, sandbox.StateStopped)
+		w.awaitStopped(t, h)
 	})
 	t.Run("a paused sandbox ends as it thaws", func(t *testing.T) {
 		t.Parallel()
@@ -31,7 +31,7 @@ func testDeadline(t *testing.T, cfg Config) {
 		if err := w.x.Wake(t.Context(), h); err != nil {
 			wantError(t, err, sandbox.Failed, "")
 		}
-		w.awaitState(t, h, sandbox.StateStopped)
+		w.awaitStopped(t, h)
 	})
 	t.Run("hostile code cannot put it off", func(t *testing.T) {
 		t.Parallel()
@@ -59,7 +59,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	if err := w.x.Wake(t.Context(), h); err != nil {
 		wantError(t, err, sandbox.Failed, "")
 	}
-	w.awaitState(t, h, sandbox.StateStopped)
+	w.awaitStopped(t, h)
 }
 
 // attacker tries, with the rights of the sandbox's user, to trace, stop, starve and read process 1.
@@ -87,7 +87,7 @@ func attackedDeadline(t *testing.T, w *world) {
 	if time.Now().Before(spec.Deadline.Add(-time.Second)) {
 		w.wantState(t, h, sandbox.StateRunning)
 	}
-	w.awaitState(t, h, sandbox.StateStopped)
+	w.awaitStopped(t, h)
 	if late := time.Since(spec.Deadline); late > patience/3 {
 		t.Errorf("the sandbox ended %s after its deadline", late)
 	}

@@ -109,6 +109,10 @@ func execSettings(t *testing.T, w *world, h sandbox.Handle) {
 	if want := "/workspace/deep/er\nhello there\n1001\n1002\n"; res.stdout() != want {
 		t.Errorf("got %q, want %q (%s)", res.stdout(), want, res.Stderr)
 	}
+	res = w.exec(t, h, sandbox.ExecRequest{Command: []string{"id", "-g"}, User: "1001"})
+	if res.stdout() == "0\n" {
+		t.Error("a user without a group gets the group of root")
+	}
 	res = w.sh(t, h, "pwd; id -u; id -g")
 	if want := "/workspace\n1000\n1000\n"; res.stdout() != want {
 		t.Errorf("by default: got %q, want %q", res.stdout(), want)

@@ -142,10 +142,10 @@ func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
 	}
 }
 
-// awaitState waits for a state that the backend reaches by itself.
-func (w *world) awaitState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+// awaitStopped waits until a sandbox has ended by itself.
+func (w *world) awaitStopped(t *testing.T, h sandbox.Handle) {
 	t.Helper()
-	eventually(t, "sandbox is "+string(want), func() bool { return w.state(t, h) == want })
+	eventually(t, "the sandbox has stopped", func() bool { return w.state(t, h) == sandbox.StateStopped })
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

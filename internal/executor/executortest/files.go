@@ -26,6 +26,7 @@ func testFiles(t *testing.T, cfg Config) {
 		"a large file is complete":              filesLarge,
 		"a transfer can be given up":            filesAbandoned,
 		"/data takes files too":                 filesData,
+		"a stream that is not complete says so": filesUnreadable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,4 +217,14 @@ func filesData(t *testing.T, w *world, h sandbox.Handle) {
 	if got := unpack(t, r); got != "0 game 644 42\n" {
 		t.Errorf("read back %q", got)
 	}
+}
+
+func filesUnreadable(t *testing.T, w *world, h sandbox.Handle) {
+	w.sh(t, h, "mkdir /workspace/locked; echo 1 > /workspace/locked/a; echo 2 > /workspace/locked/b; chmod 0 /workspace/locked/b")
+	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/locked")
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+		must(t, r.Close())
+	}
+	wantError(t, err, sandbox.Failed, sandbox.ReasonCopyFailed)
 }

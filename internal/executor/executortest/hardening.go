@@ -20,6 +20,7 @@ func testHardening(t *testing.T, cfg Config) {
 		{"seccomp filters", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'", "Seccomp:2\n"},
 		{"read-only root", "touch /etc/x /bin/x /x 2>&1 | grep -c 'Read-only'", "3\n"},
 		{"the guest cannot be replaced", "echo > /.sandbox/guest; rm /.sandbox/guest; ls /.sandbox", "guest\n"},
+		{"commands die of memory before process 1", "[ $(cat /proc/self/oom_score_adj) -gt $(cat /proc/1/oom_score_adj) ] && echo yes", "yes\n"},
 		{"nothing in /tmp runs", "cp /bin/busybox /tmp/x && chmod 755 /tmp/x && /tmp/x true 2>/dev/null; echo $?", "126\n"},
 		{"/tmp is 512 MB", "df -m /tmp | tail -1 | tr -s ' ' | cut -d' ' -f2", "512\n"},
 		{"programs in /workspace run", "cp /bin/busybox /workspace/busybox && /workspace/busybox echo ran", "ran\n"},

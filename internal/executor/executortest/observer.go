@@ -23,7 +23,7 @@ func testObserver(t *testing.T, cfg Config) {
 		"watch sees a kill and a removal":             watchSees,
 		"watch ends with its context":                 watchEnds,
 		"what is absent is not found":                 absentNotFound,
-		"a sandbox out of memory is reported as such": outOfMemorySandbox,
+		"a command out of memory is reported as such": outOfMemory,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +50,7 @@ func inspectReports(t *testing.T, w *world) {
 func inspectSeesStop(t *testing.T, w *world) {
 	h := w.spawn(t)
 	w.StopBehindBack(t, h)
-	w.awaitState(t, h, sandbox.StateStopped)
+	w.awaitStopped(t, h)
 	list, err := w.x.List(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	i := slices.IndexFunc(list, func(o sandbox.Observation) bool { return o.Handle == h })
@@ -206,7 +206,7 @@ func absentNotFound(t *testing.T, w *world) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-func outOfMemorySandbox(t *testing.T, w *world) {
+func outOfMemory(t *testing.T, w *world) {
 	w.needExec(t)
 	h := w.spawn(t)
 	res := w.sh(t, h, "dd if=/dev/zero of=/dev/null bs=512M count=1")
@@ -215,5 +215,11 @@ func outOfMemorySandbox(t *testing.T, w *world) {
 	}
 	if got := w.sh(t, h, "echo still here").stdout(); got != "still here\n" {
 		t.Errorf("after the command the sandbox says %q", got)
+	}
+	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+	o, err := w.x.Inspect(t.Context(), h)
+	must(t, err)
+	if o.OOMKilled {
+		t.Error("a sandbox that was put to sleep counts as ended for want of memory")
 	}
 }

@@ -26,7 +26,7 @@ type Daemon struct {
 func StartDaemon(t testing.TB) *Daemon {
 	t.Helper()
 	// Not t.TempDir: a socket's path is at most 108 bytes long.
-	dir, err := os.MkdirTemp("", "dockerd")
+	dir, err := os.MkdirTemp("", "dockerd") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

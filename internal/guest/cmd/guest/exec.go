@@ -62,7 +62,7 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	pumps, pid, err := start(c, out)
 	if err != nil {
 		code := exitCannotStart
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		if !errors.Is(err, errDirectory) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
 			code = exitNotFound
 		}
 		_, _ = fmt.Fprintf(out.Stderr(), "guest: %v\n", err) // a broken stream shows in the result, written next
@@ -126,14 +126,17 @@ func start(c command, out *wire.Writer) (*pumps, int, error) {
 	return p, pid, nil
 }
 
+// errDirectory marks that the command was not even looked for.
+var errDirectory = errors.New("working directory")
+
 // workingDirectory resolves symbolic links and refuses what lies outside of the roots.
 func workingDirectory(cwd string) (string, error) {
 	dir, err := filepath.EvalSymlinks(cwd)
 	if err != nil {
-		return "", fmt.Errorf("working directory: %s", err) // not ErrNotExist: the command was not looked for
+		return "", fmt.Errorf("%w: %w", errDirectory, err)
 	}
 	if _, _, err := splitRoot(dir); err != nil {
-		return "", fmt.Errorf("working directory: %s", err)
+		return "", fmt.Errorf("%w: %w", errDirectory, err)
 	}
 	return dir, nil
 }

@@ -216,18 +216,14 @@ func pack(p string, out io.Writer) error {
 	}
 	w := packer{tw: tar.NewWriter(out), root: root}
 	base := path.Base(path.Clean(p))
-	if info.IsDir() {
-		sub, err := root.OpenRoot(rel)
-		if err != nil {
-			return err
-		}
-		defer sub.Close()
-		w.root = sub
-		err = w.tree(base)
-	} else {
-		err = w.entry(rel, base, info)
+	if !info.IsDir() {
+		return errors.Join(w.entry(rel, base, info), w.tw.Close())
 	}
-	return errors.Join(err, w.tw.Close())
+	if w.root, err = root.OpenRoot(rel); err != nil {
+		return err
+	}
+	defer w.root.Close()
+	return errors.Join(w.tree(base), w.tw.Close())
 }
 
 type packer struct {
