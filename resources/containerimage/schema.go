@@ -84,7 +84,7 @@ func computed(description string) schema.StringAttribute {
 
 func buildBlock() schema.Block {
 	return schema.SingleNestedBlock{
-		MarkdownDescription: "How the image is built.",
+		MarkdownDescription: "How the image is built. Required.",
 		Validators:          []validator.Object{objectvalidator.IsRequired()},
 		Attributes: map[string]schema.Attribute{
 			"context": schema.StringAttribute{

@@ -1,0 +1,13 @@
+data "sandbox_cost" "catan" {
+  environment_id = "catan-7"
+  from           = "2026-01-01T00:00:00Z"
+  group_by       = "agent"
+}
+
+output "cost_by_agent" {
+  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, $${r.cost_usd}" }
+}
+
+output "total_usd" {
+  value = data.sandbox_cost.catan.total.cost_usd
+}

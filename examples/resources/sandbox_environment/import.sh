@@ -1,0 +1,2 @@
+# By name.
+terraform import sandbox_environment.catan catan-7

@@ -1,0 +1,30 @@
+resource "sandbox_container_image" "player" {
+  name = "examples/catan-player"
+
+  build {
+    context = "${path.module}/../sandbox_container_image/player"
+  }
+}
+
+resource "sandbox_environment" "catan" {
+  name          = "catan-7"
+  type          = "catan" # its leases end by game.finished
+  image         = sandbox_container_image.player.reference
+  instance_type = "basic"
+  ttl           = "12h"
+
+  network {
+    mode = "none"
+  }
+
+  env    = { BOARD = "coast" }
+  labels = { team = "games" }
+
+  # The plan shows what this will cost a month, and fails above the cap.
+  expected_usage {
+    leases            = 8
+    hours_per_day     = 4
+    cpu_share_percent = 10
+  }
+  max_monthly_cost_usd = "25.00"
+}
