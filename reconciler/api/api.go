@@ -112,12 +112,11 @@ func (s *server) register(version string) error {
 }
 
 // writeJSON sends a value that always has a JSON form.
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
 }

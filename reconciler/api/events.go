@@ -50,7 +50,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.
 	if full(len(events), in.Limit) {
 		page.NextAfterID = events[len(events)-1].ID
 	}
-	writeJSON(w, http.StatusOK, page)
+	writeJSON(w, page)
 	return nil
 }
 
@@ -61,6 +61,7 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sa
 		return err
 	}
 	ctx, out := s.openStream(w, r, wire.EventStream, ": idle\n\n")
+	defer out.close()
 	err := out.write([]byte(": following\n\n")) // the reader learns at once that it is connected
 	if err == nil {
 		err = service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
@@ -71,17 +72,16 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sa
 			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data))
 		})
 	}
-	gone := ctx.Err() != nil
+	failed := err != nil && ctx.Err() == nil // otherwise the reader has gone
 	out.close()
-	if err == nil || gone {
-		return nil
+	if failed {
+		p := problemOf(err)
+		exchangeOf(r.Context()).cause = p.cause
+		data, err := json.Marshal(p.Problem)
+		if err != nil {
+			panic(err) // strings and numbers always have a JSON form
+		}
+		_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // a reader that has gone needs no answer
 	}
-	p := problemOf(err)
-	exchangeOf(r.Context()).cause = p.cause
-	data, err := json.Marshal(p.Problem)
-	if err != nil {
-		panic(err) // strings and numbers always have a JSON form
-	}
-	_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // a reader that has gone needs no answer
 	return nil
 }

@@ -42,10 +42,11 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 		if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, wire.ResultOf(result))
+		writeJSON(w, wire.ResultOf(result))
 		return nil
 	}
 	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
+	defer out.close()
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
 	result, err := service.Exec(ctx, in.ref(), req)
 	started := out.close()

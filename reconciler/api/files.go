@@ -93,7 +93,7 @@ func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service sandb
 		return err
 	}
 	defer func() { _ = archive.Close() }() // only read
-	var content io.Reader = archive
+	var content io.Reader
 	if accepts(r, wire.Tar) {
 		first := make([]byte, 4096)
 		n, err := io.ReadFull(archive, first) // an error that comes with the first bytes still gets its status

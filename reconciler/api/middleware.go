@@ -89,7 +89,7 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	switch {
 	case x.status >= 500 && x.status != http.StatusServiceUnavailable:
 		level = slog.LevelError
-	case strings.HasPrefix(r.URL.Path, "/v1/") == false:
+	case !strings.HasPrefix(r.URL.Path, "/v1/"):
 		level = slog.LevelDebug // probes
 	}
 	if !s.log.Enabled(r.Context(), level) {

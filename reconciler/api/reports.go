@@ -61,7 +61,7 @@ func (s *server) registerProbes(d *document) {
 			Tags: []string{"probes"}, Responses: map[string]*huma.Response{"200": {Description: "Yes."}, "503": {Description: "No."}}})
 	}
 	probe("/livez", "livez", "Does the process run?", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, map[string]string{"status": "ok"})
 	})
 	probe("/readyz", "readyz", "Can the service do its work?", func(w http.ResponseWriter, r *http.Request) {
 		if s.ready != nil {
@@ -72,6 +72,6 @@ func (s *server) registerProbes(d *document) {
 				return
 			}
 		}
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, map[string]string{"status": "ok"})
 	})
 }

@@ -28,7 +28,7 @@ type stream struct {
 }
 
 // openStream returns the stream and a context that ends with the request, when a line cannot be
-// written, and on close, which the caller must call before it returns.
+// written, and on close, which the caller must defer.
 func (s *server) openStream(w http.ResponseWriter, r *http.Request, contentType, idle string) (context.Context, *stream) {
 	ctx, cancel := context.WithCancel(r.Context())
 	st := &stream{w: w, rc: http.NewResponseController(w), contentType: contentType, cancel: cancel, idleDone: make(chan struct{})}
@@ -36,11 +36,14 @@ func (s *server) openStream(w http.ResponseWriter, r *http.Request, contentType,
 	return ctx, st
 }
 
-// close ends the sending of idle lines and reports whether anything has been sent.
+// close ends the sending of idle lines and reports whether anything has been sent. It may be called
+// again.
 func (st *stream) close() (started bool) {
 	st.cancel()
 	<-st.idleDone
 	_ = st.rc.SetWriteDeadline(time.Time{}) // only connections have deadlines, a recorder has none
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	return st.started
 }
 

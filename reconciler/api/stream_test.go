@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -170,7 +171,10 @@ func TestExecEndsWhenItsReaderHasGone(t *testing.T) {
 	}
 	leave()
 	select {
-	case <-ended:
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the command ended with %v", err)
+		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("the command goes on")
 	}
@@ -222,7 +226,7 @@ type breaks struct{ io.Reader }
 
 func (b breaks) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = sandbox.Errorf(sandbox.Unavailable, "the engine is away")
 	}
 	return n, err

@@ -50,6 +50,7 @@ func New(version string, serve *cobra.Command) *cobra.Command {
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "terraform-provider-sandbox reconciler"},
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

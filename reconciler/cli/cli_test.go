@@ -274,3 +274,14 @@ func TestEventsAreFollowed(t *testing.T) {
 		t.Errorf("stopped, it exits with %d", got)
 	}
 }
+
+func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
+	w := newWorld(t)
+	token, err := webhook.ReadToken(w.tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SANDBOX_RECONCILER_URL", w.url)
+	t.Setenv("SANDBOX_RECONCILER_TOKEN", token)
+	w.want(run(t.Context(), "", "environments"), cli.ExitDone, "ENVIRONMENT")
+}
