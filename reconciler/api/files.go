@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -23,7 +24,7 @@ func (s *server) registerFiles(d *document) {
 		Description: "Content-Type " + wire.Tar + " is unpacked under path; any other is the content of the one file that path names.",
 		RequestBody: &huma.RequestBody{Required: true, Content: either},
 		Responses:   map[string]*huma.Response{"204": {Description: "Written."}},
-	}, writeFiles)
+	}, s.writeFiles)
 	addRaw(d, huma.Operation{
 		OperationID: "read-files", Method: http.MethodGet, Path: "/v1/leases/{id}/files", Tags: []string{"leases"},
 		Summary:     "Read files out of a lease's sandbox",
@@ -41,11 +42,11 @@ type writeFilesInput struct {
 	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^[0-7]{3,4}$"`
 }
 
-func writeFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *writeFilesInput) error {
+func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *writeFilesInput) error {
 	dir, content := in.Path, io.Reader(r.Body)
 	if mediaType(r) != wire.Tar {
 		var err error
-		if dir, content, err = tarOfOne(r, in); err != nil {
+		if dir, content, err = tarOfOne(r, in, s.now()); err != nil {
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func writeFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service,
 }
 
 // tarOfOne presents a request's body as a tar stream with one file, without holding it in memory.
-func tarOfOne(r *http.Request, in *writeFilesInput) (dir string, stream io.Reader, err error) {
+func tarOfOne(r *http.Request, in *writeFilesInput, now time.Time) (dir string, stream io.Reader, err error) {
 	if r.ContentLength < 0 {
 		return "", nil, httpProblem(http.StatusLengthRequired, "a file needs a Content-Length; send a stream of unknown length as "+wire.Tar)
 	}
@@ -73,7 +74,9 @@ func tarOfOne(r *http.Request, in *writeFilesInput) (dir string, stream io.Reade
 		return "", nil, sandbox.InvalidFields("file", []sandbox.Field{{Name: "path", Problem: err.Error()}})
 	}
 	var header, trailer bytes.Buffer
-	err = tar.NewWriter(&header).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path.Base(file), Size: r.ContentLength, Mode: mode})
+	err = tar.NewWriter(&header).WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: path.Base(file), Size: r.ContentLength, Mode: mode, ModTime: now,
+	})
 	if err != nil {
 		return "", nil, sandbox.InvalidFields("file", []sandbox.Field{{Name: "path", Problem: err.Error()}})
 	}
