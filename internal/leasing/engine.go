@@ -46,6 +46,8 @@ type Engine struct {
 	closed bool
 	claims map[string]struct{}
 	holds  map[string]struct{}
+	// sampling holds the sandboxes whose CPU time is being read after a command.
+	sampling map[string]struct{}
 }
 
 var _ sandbox.Service = (*Engine)(nil)
@@ -68,6 +70,7 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]struct{}), holds: make(map[string]struct{}),
+		sampling: make(map[string]struct{}),
 	}
 	for _, x := range c.Executors {
 		e.backends[x.Backend()] = &backend{Executor: x}
@@ -106,8 +109,10 @@ func (e *Engine) background(fn func()) bool {
 // backend is an executor and the instance that it was last seen to reach.
 type backend struct {
 	sandbox.Executor
-	mu       sync.Mutex // guards instance
+	mu       sync.Mutex // guards what follows
 	instance string
+	// watchedSince is when the watch was established that reports every change since; 0 without one.
+	watchedSince ledger.Time
 }
 
 // reach returns the id of the instance that the executor reaches, asking once.
@@ -131,7 +136,26 @@ func (b *backend) reach(ctx context.Context) (string, error) {
 func (b *backend) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.instance = ""
+	b.instance, b.watchedSince = "", 0
+}
+
+// watched notes that from now on every change is reported.
+func (b *backend) watched(since ledger.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchedSince = since
+}
+
+// lastThere returns until when a sandbox that is found missing now was there, as far as is known:
+// until now if it had been seen since a watch reports every change, or else when it was last seen.
+func (b *backend) lastThere(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+	seen := max(s.ObservedAt, s.ReadyAt)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watchedSince != 0 && b.watchedSince <= seen {
+		return now
+	}
+	return seen
 }
 
 // backendFor returns the backend of a kind. Errors: Invalid.

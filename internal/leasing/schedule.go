@@ -70,6 +70,7 @@ func (e *Engine) Watch(ctx context.Context, b sandbox.Backend, ready func(), cha
 	}
 	defer x.forget()
 	return x.Watch(ctx, e.store.ID(), func() {
+		x.watched(ledger.At(e.now()))
 		if err := e.retryNow(ctx, instance); err != nil {
 			e.log.Error("leasing: retrying what failed while the backend was away", "backend", b, "error", err)
 		}

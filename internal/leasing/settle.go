@@ -128,7 +128,7 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 }
 
 // vanish records that the sandbox's own backend instance no longer has it. Usage ends when it was
-// last seen. What it may have left behind is still to be removed, which makes it gone.
+// last there. What it may have left behind is still to be removed, which makes it gone.
 func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
 		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
@@ -140,11 +140,12 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, map[string]any{"kind": sandbox.DriftVanished}); err != nil {
 		return err
 	}
-	if err := tx.EnterState(s, sandbox.PhaseGone, max(s.ObservedAt, s.ReadyAt), nil); err != nil {
+	until := e.backends[s.Backend].lastThere(s, tx.Now)
+	if err := tx.EnterState(s, sandbox.PhaseGone, until, nil); err != nil {
 		return err
 	}
 	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, at: tx.Now,
-		reason: fmt.Sprintf("%s no longer has the sandbox; it was last seen at %s", s.Backend, s.ObservedAt.Time().Format(timeFormat))})
+		reason: fmt.Sprintf("%s no longer has the sandbox; it was last seen at %s", s.Backend, until.Time().Format(timeFormat))})
 }
 
 const timeFormat = "2006-01-02T15:04:05Z07:00"

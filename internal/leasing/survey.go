@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -44,54 +45,117 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	return errors.Join(e.lookAtAll(ctx, x, listed, rows), e.sweep(ctx, x, instance, listed, rows))
 }
 
+// samplers bounds the readings of CPU time that are waited for at once: an engine answers all who
+// ask within a second together.
+const samplers = 64
+
+// survey is one look at everything on an instance.
+type survey struct {
+	engine *Engine
+	x      *backend
+	listed map[string]sandbox.Observation
+
+	mu         sync.Mutex // guards what follows
+	asExpected []string
+	readings   map[string]ledger.Span
+	failed     error
+}
+
 func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox) error {
-	observations := make(map[string]sandbox.Observation, len(listed))
+	v := &survey{engine: e, x: x, listed: make(map[string]sandbox.Observation, len(listed)), readings: make(map[string]ledger.Span)}
 	for _, o := range listed {
-		observations[o.SandboxID] = o
+		v.listed[o.SandboxID] = o
 	}
-	var asExpected []string
-	type reading struct {
-		id  string
-		cpu ledger.Span
+	work := make(chan *ledger.Sandbox)
+	var wg sync.WaitGroup
+	for range min(samplers, len(rows)) {
+		wg.Go(func() {
+			for s := range work {
+				v.one(ctx, s)
+			}
+		})
 	}
-	var readings []reading
-	var failed error
 	for i := range rows {
-		ok, err := e.surveyOne(ctx, &rows[i], observations)
-		if err != nil {
-			failed = err // each sandbox is its own; one that cannot be looked at hides no other
-			continue
-		}
-		if ok {
-			asExpected = append(asExpected, rows[i].ID)
-		}
-		if rows[i].Phase == sandbox.PhaseAwake && rows[i].Desired == ledger.Present {
-			if out := e.sample(ctx, x, e.handle(&rows[i])); out.sampled {
-				readings = append(readings, reading{rows[i].ID, ledger.Span(out.cpu.Microseconds())})
-			}
+		work <- &rows[i]
+	}
+	close(work)
+	wg.Wait()
+	if len(v.asExpected)+len(v.readings) == 0 {
+		return v.failed
+	}
+	return errors.Join(v.failed, e.store.Write(ctx, v.record))
+}
+
+// one looks at one sandbox. Each is its own: one that cannot be looked at hides no other.
+func (v *survey) one(ctx context.Context, s *ledger.Sandbox) {
+	ok, err := v.engine.surveyOne(ctx, s, v.listed)
+	var out outcome
+	if err == nil && s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present {
+		out = v.engine.sample(ctx, v.x, v.engine.handle(s))
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err != nil {
+		v.failed = err
+		return
+	}
+	if ok {
+		v.asExpected = append(v.asExpected, s.ID)
+	}
+	if out.sampled {
+		v.readings[s.ID] = ledger.Span(out.cpu.Microseconds())
+	}
+}
+
+// record keeps what was seen.
+func (v *survey) record(tx *ledger.Tx) error {
+	for id, cpu := range v.readings {
+		if err := recordCPU(tx, id, cpu); err != nil {
+			return err
 		}
 	}
-	if len(asExpected)+len(readings) == 0 {
-		return failed
+	return tx.Observed(v.asExpected)
+}
+
+// recordCPU keeps a reading of CPU time. It counts only while the sandbox is awake still, and only
+// if no later one was kept meanwhile.
+func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) error {
+	s, err := mustSandbox(tx, sandboxID)
+	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.CPUMark {
+		return err
 	}
-	return errors.Join(failed, e.store.Write(ctx, func(tx *ledger.Tx) error {
-		for _, r := range readings {
-			s, err := mustSandbox(tx, r.id)
-			if err != nil {
-				return err
-			}
-			if s.Phase != sandbox.PhaseAwake {
-				continue
-			}
-			if err := tx.AddCPU(s, r.cpu); err != nil {
-				return err
-			}
-			if err := tx.SaveSandbox(s); err != nil {
-				return err
-			}
+	if err := tx.AddCPU(s, cpu); err != nil {
+		return err
+	}
+	return tx.SaveSandbox(s)
+}
+
+// sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is
+// about to.
+func (e *Engine) sampleSoon(s *ledger.Sandbox) {
+	e.mu.Lock()
+	_, already := e.sampling[s.ID]
+	e.sampling[s.ID] = struct{}{}
+	e.mu.Unlock()
+	if already {
+		return
+	}
+	x, h := e.backends[s.Backend], e.handle(s)
+	e.background(func() {
+		out := e.sample(e.life, x, h)
+		e.mu.Lock()
+		delete(e.sampling, s.ID)
+		e.mu.Unlock()
+		if !out.sampled {
+			return
 		}
-		return tx.Observed(asExpected)
-	}))
+		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
+			return recordCPU(tx, h.SandboxID, ledger.Span(out.cpu.Microseconds()))
+		})
+		if err != nil && e.life.Err() == nil {
+			e.log.Warn("leasing: recording usage", "sandbox", h.SandboxID, "error", err)
+		}
+	})
 }
 
 // surveyOne returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked

@@ -105,6 +105,9 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 					return err
 				}
 			}
+			if succeeded {
+				s.ObservedAt = tx.Now
+			}
 			if succeeded && s.Desired == ledger.Present {
 				if err := touch(tx, s); err != nil {
 					return err
@@ -143,6 +146,7 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	if err := u.leave(ctx, runErr == nil && res.ExitCode == 0, sandbox.EventExecFinished, finished); err != nil {
 		return res, err
 	}
+	e.sampleSoon(&u.row)
 	return res, e.explain(ctx, u, runErr)
 }
 

@@ -160,13 +160,28 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 		defer cancel()
 		out.err = x.Wake(ctx, h)
 	case actKill:
-		if t.row.Phase == sandbox.PhaseAwake {
-			out = e.sample(ctx, x, h)
-		}
 		ctx, cancel := context.WithTimeout(ctx, killTimeout)
 		defer cancel()
-		out.err = x.Kill(ctx, h)
+		out = e.sampleBeside(ctx, x, t, h, x.Kill)
 	}
+	return out
+}
+
+// sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
+// not wait for it: an engine may take a second to answer, and the reading of the last command or
+// heartbeat then stands.
+func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbox.Handle, end func(context.Context, sandbox.Handle) error) outcome {
+	if t.row.Phase != sandbox.PhaseAwake {
+		return outcome{err: end(ctx, h)}
+	}
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	reading := make(chan outcome, 1)
+	go func() { reading <- e.sample(sampling, x, h) }()
+	err := end(ctx, h)
+	stop()
+	out := <-reading
+	out.err = err
 	return out
 }
 

@@ -140,6 +140,7 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 	}
 	r := read("sample container", sandboxName(h))
 	r.reason = sandbox.ReasonStatsFailed
+	r.waits = true // Engine 20.10 answers at its next sample, up to 1 s later
 	stats, err := fetch(ctx, e, r, func(ctx context.Context) (container.StatsResponse, error) {
 		var stats container.StatsResponse
 		answer, err := e.api.ContainerStatsOneShot(ctx, c.ID)
