@@ -14,6 +14,7 @@ import (
 
 // Reconciler is a reconciler that runs on a world's ledger.
 type Reconciler struct {
+	URL, Token string
 	// Configuration is that of a provider that uses it.
 	Configuration string
 	// Stop ends it; a second call does nothing.
@@ -49,6 +50,7 @@ func (w *World) Reconciler() Reconciler {
 	select {
 	case a := <-address:
 		return Reconciler{
+			URL: "http://" + a, Token: token,
 			Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler {\n    url   = %q\n    token = %q\n  }\n}\n", "http://"+a, token),
 			Stop:          stop,
 		}

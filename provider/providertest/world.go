@@ -62,9 +62,12 @@ func New(t testing.TB) *World {
 // NewLedger returns the URL of a ledger that does not exist yet.
 func (w *World) NewLedger() string {
 	url := "sqlite://" + filepath.Join(w.TempDir(), "ledger.db")
-	w.Cleanup(func() { w.checkNothingLeft(url) })
+	w.Watch(url)
 	return url
 }
+
+// Watch fails the test if it leaves anything of this ledger on the engine.
+func (w *World) Watch(ledgerURL string) { w.Cleanup(func() { w.checkNothingLeft(ledgerURL) }) }
 
 // Providers are the provider in process, for terraform-plugin-testing.
 func (w *World) Providers() map[string]func() (tfprotov6.ProviderServer, error) {
@@ -128,11 +131,26 @@ func (w *World) Condition(service sandbox.Service, condition, environment, agent
 	}
 }
 
+// Container returns the id of a sandbox's container.
+func (w *World) Container(sandboxID string) string {
+	w.Helper()
+	ids := w.containers("sandbox=" + sandboxID)
+	if len(ids) != 1 {
+		w.Fatalf("sandbox %s has the containers %v", sandboxID, ids)
+	}
+	return ids[0]
+}
+
 // Containers returns the ids of the containers of an environment's sandboxes.
 func (w *World) Containers(environment string) []string {
 	w.Helper()
+	return w.containers("environment=" + environment)
+}
+
+func (w *World) containers(label string) []string {
+	w.Helper()
 	list, err := w.Docker.ContainerList(w.Context(), container.ListOptions{All: true, Filters: filters.NewArgs(
-		filters.Arg("label", "io.sandbox-lease.environment="+environment), filters.Arg("label", "io.sandbox-lease.role=sandbox"))})
+		filters.Arg("label", "io.sandbox-lease."+label), filters.Arg("label", "io.sandbox-lease.role=sandbox"))})
 	w.Must(err)
 	var ids []string
 	for _, c := range list {

@@ -33,7 +33,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		MarkdownDescription: "Builds a container image on the Docker engine from a local directory. A changed file shows in the plan as a changed `context_hash` and is built in place: " +
 			"the new image first, then its tags move; sandboxes that already run keep the old one.\n\n" +
 			"The hash covers the path, mode and content of every file that `.dockerignore` lets through, the Dockerfile, arguments, target, platform and labels, and neither times nor owners. " +
-			"A context that changes between plan and apply is an error, and nothing is built. Base images are not part of the hash: pin them by digest.\n\n" +
+			"Base images are not part of the hash: pin them by digest.\n\n" +
+			"Only the context that was approved is built. One that changes between plan and apply is an error and nothing is built: Terraform plans once more before it applies and then reports an " +
+			"inconsistent final plan for `context_hash`; a change later than that is the provider's own error. Plan again in both cases.\n\n" +
 			"The engine's classic builder is used, so `RUN --mount` and other BuildKit syntax are not available.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{

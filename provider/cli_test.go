@@ -1,0 +1,272 @@
+package provider_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// program is the provider, built when the first test needs it.
+var program func() (string, error)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "terraform-provider-sandbox-*")
+	if err != nil {
+		panic(err)
+	}
+	program = sync.OnceValues(func() (string, error) { return providertest.Build(dir) })
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// terraform is the command line in a directory with this configuration.
+func terraform(t *testing.T, configuration string) *providertest.CLI {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return providertest.NewCLI(t, path, configuration)
+}
+
+func environment(w *providertest.World) string {
+	return fmt.Sprintf(`
+resource "sandbox_environment" "game" {
+  name  = %q
+  type  = "rpg"
+  image = %q
+  network {
+    mode = "none"
+  }
+}
+`, w.Name, w.Image)
+}
+
+func lease(agent, more string) string {
+	return fmt.Sprintf(`
+resource "sandbox_lease" %q {
+  agent_did      = "did:plc:%s"
+  environment_id = sandbox_environment.game.name
+  %s
+}
+`, agent, agent, more)
+}
+
+// What a plan says of leases that ended, vanished and were changed: each once, by name, and again
+// only as long as there is something to do about it.
+func TestAccPlanTellsWhatHappened(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"embedded", "reconciler"} {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			configuration := w.Embedded()
+			if over == "reconciler" {
+				configuration = w.Reconciler().Configuration
+			}
+			tf := terraform(t, configuration+environment(w)+lease("dead", "")+lease("removed", "")+lease("changed", "")+lease("again", `on_expiry = "recreate"`))
+			tf.Run("apply", "-auto-approve", "-input=false")
+			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+				t.Fatalf("a plan after an apply is not empty: %+v", p)
+			}
+			happen(t, w)
+			tellsAll(t, w, tf)
+			tf.Run("apply", "-auto-approve", "-input=false")
+			p := tf.Plan()
+			if len(p.Changes) != 0 || len(p.Diagnostics) != 1 {
+				t.Errorf("after the next apply only the drift that is left must be told, and nothing planned: %+v", p)
+			}
+			p.Warning(t, "Lease did:plc:changed::"+w.Name+" Changed Outside Of Terraform")
+			tf.Run("destroy", "-auto-approve", "-input=false")
+		})
+	}
+}
+
+// happen ends two leases, removes the sandbox of one and changes that of another.
+func happen(t *testing.T, w *providertest.World) {
+	t.Helper()
+	service := w.Service()
+	w.Condition(service, "agent.death", w.Name, "did:plc:dead")
+	w.Condition(service, "agent.death", w.Name, "did:plc:again")
+	id := func(agent string) string {
+		l, err := service.GetLease(t.Context(), sandbox.LeaseID("did:plc:"+agent, w.Name))
+		w.Must(err)
+		return w.Container(l.SandboxID)
+	}
+	w.Must(w.Docker.ContainerRemove(t.Context(), id("removed"), container.RemoveOptions{Force: true}))
+	_, err := w.Docker.ContainerUpdate(t.Context(), id("changed"), container.UpdateConfig{
+		Resources: container.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
+	})
+	w.Must(err)
+}
+
+func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
+	t.Helper()
+	p := tf.Plan()
+	if len(p.Diagnostics) != 4 {
+		t.Errorf("want four warnings: %+v", p.Diagnostics)
+	}
+	for summary, says := range map[string]string{
+		"Lease did:plc:dead::" + w.Name + " Ended":                           "by condition: agent.death",
+		"Lease did:plc:again::" + w.Name + " Ended":                          "on_expiry is recreate",
+		"Lease did:plc:removed::" + w.Name + " Vanished":                     "the next apply leases it again",
+		"Lease did:plc:changed::" + w.Name + " Changed Outside Of Terraform": "memory_mb: expected 4096, observed 96",
+	} {
+		d := p.Warning(t, summary)
+		if !strings.Contains(d.Detail, says) {
+			t.Errorf("%s: the detail does not say %q:\n%s", summary, says, d.Detail)
+		}
+	}
+	if d := p.Warning(t, "Lease did:plc:dead::"+w.Name+" Ended"); !strings.Contains(d.Detail, "It cost $") || !strings.Contains(d.Detail, "This is no drift") {
+		t.Errorf("the cost is not told:\n%s", d.Detail)
+	}
+	want := map[string]string{"sandbox_lease.removed": "create", "sandbox_lease.again": "replace"}
+	if fmt.Sprint(p.Changes) != fmt.Sprint(want) {
+		t.Errorf("planned %v, want %v", p.Changes, want)
+	}
+	human := tf.Run("plan", "-no-color", "-input=false")
+	if !strings.Contains(human, `" -> "active" # forces replacement`) {
+		t.Errorf("the plan does not show what forces the replacement:\n%s", human)
+	}
+}
+
+func TestAccProviderAlone(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, "provider \"sandbox\" {}\n"+environment(w)+lease("alice", ""))
+	w.Watch(tf.LedgerURL())
+	ledger := strings.TrimPrefix(tf.LedgerURL(), "sqlite://")
+
+	tf.Run("validate")
+	tf.Run("plan", "-input=false")
+	if _, err := os.Stat(ledger); !os.IsNotExist(err) {
+		t.Errorf("planning what does not exist yet made a ledger: %v", err)
+	}
+	tf.Run("apply", "-auto-approve", "-input=false")
+	info, err := os.Stat(ledger)
+	w.Must(err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the ledger has mode %v", info.Mode())
+	}
+	if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+		t.Errorf("the second plan is not empty: %+v", p)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// A reconciler from the environment, whose token reaches neither state nor logs.
+func TestAccReconcilerFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	tf := terraform(t, "provider \"sandbox\" {}\n"+environment(w)+lease("alice", ""))
+	tf.Env = append(tf.Env, "SANDBOX_RECONCILER_URL="+r.URL, "SANDBOX_RECONCILER_TOKEN="+r.Token,
+		"TF_LOG=trace", "TF_LOG_PATH="+filepath.Join(tf.Dir, "log"))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	for _, name := range []string{"log", "terraform.tfstate"} {
+		text, err := os.ReadFile(filepath.Join(tf.Dir, name))
+		w.Must(err)
+		if strings.Contains(string(text), r.Token) {
+			t.Errorf("%s holds the token", name)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+	if _, err := os.Stat(strings.TrimPrefix(tf.LedgerURL(), "sqlite://")); !os.IsNotExist(err) {
+		t.Errorf("a ledger was made beside the reconciler's: %v", err)
+	}
+}
+
+// Terraform plans once more before it applies, sees another context_hash than was approved, and
+// stops there itself: a provider is not told which plan that is, so the words are Terraform's.
+func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, w.Embedded()+fmt.Sprintf("resource \"sandbox_container_image\" \"i\" {\n  name = %q\n  build {\n    context = \"player\"\n  }\n}\n", w.Name))
+	tf.Write("player/Dockerfile", "FROM scratch\nCOPY . /\n")
+	tf.Write("player/rules", w.Name)
+	tf.Run("plan", "-out=planned", "-input=false")
+	tf.Write("player/rules", w.Name+" changed")
+	if out := tf.Fail("apply", "-no-color", "-input=false", "planned"); !strings.Contains(out, ".context_hash: was") {
+		t.Errorf("the error does not say what changed:\n%s", out)
+	}
+	if left := tf.Run("state", "list"); left != "" {
+		t.Errorf("the state holds %s", left)
+	}
+	if _, err := w.Docker.ImageInspect(t.Context(), w.Name+":latest"); err == nil {
+		t.Errorf("an image that nobody approved was built")
+	}
+}
+
+// Every example is applied as it is written.
+func TestAccExamples(t *testing.T) {
+	t.Parallel()
+	examples, err := filepath.Glob("../examples/resources/*/resource.tf")
+	if err != nil || len(examples) < 4 {
+		t.Fatalf("found %v, %v", examples, err)
+	}
+	for _, example := range examples {
+		name := filepath.Base(filepath.Dir(example))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			tf := copyExamples(t)
+			w.Watch(tf.LedgerURL())
+			chdir := "-chdir=" + filepath.Join("examples/resources", name)
+			tf.Run(chdir, "apply", "-auto-approve", "-input=false")
+			if out := tf.Run(chdir, "plan", "-no-color", "-input=false"); !strings.Contains(out, "No changes.") {
+				t.Errorf("the second plan is not empty:\n%s", out)
+			}
+			tf.Run(chdir, "destroy", "-auto-approve", "-input=false")
+		})
+	}
+	t.Run("validate", func(t *testing.T) {
+		t.Parallel()
+		providertest.New(t)
+		tf := copyExamples(t)
+		dirs, err := filepath.Glob("../examples/data-sources/*")
+		if err != nil || len(dirs) < 5 {
+			t.Fatalf("found %v, %v", dirs, err)
+		}
+		for _, dir := range append(dirs, "../examples/provider") {
+			tf.Run("-chdir="+strings.TrimPrefix(dir, "../"), "validate")
+		}
+	})
+}
+
+// copyExamples copies all examples, with the word where the provider comes from in each.
+func copyExamples(t *testing.T) *providertest.CLI {
+	t.Helper()
+	tf := terraform(t, "")
+	if err := os.CopyFS(filepath.Join(tf.Dir, "examples"), os.DirFS("../examples")); err != nil {
+		t.Fatal(err)
+	}
+	versions, err := os.ReadFile(filepath.Join(tf.Dir, "versions.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"resources", "data-sources"} {
+		dirs, err := filepath.Glob(filepath.Join(tf.Dir, "examples", kind, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range dirs {
+			rel, err := filepath.Rel(tf.Dir, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tf.Write(filepath.Join(rel, "versions.tf"), string(versions))
+		}
+	}
+	return tf
+}

@@ -1,0 +1,154 @@
+package providertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Build builds the provider's program into a directory and returns its path.
+func Build(dir string) (string, error) {
+	program := filepath.Join(dir, "terraform-provider-sandbox")
+	out, err := exec.Command("go", "build", "-o", program, "github.com/sandbox-lease/terraform-provider-sandbox").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the provider: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// CLI runs Terraform's command line in a directory of its own, with a provider that was built.
+type CLI struct {
+	testing.TB
+	// Dir holds the configuration.
+	Dir string
+	// Env are further variables of the environment, "name=value".
+	Env []string
+}
+
+// NewCLI makes a directory with a configuration, to which it adds where the provider comes from.
+// The embedded ledger lies in the directory too, unless the configuration says otherwise.
+func NewCLI(t testing.TB, program, configuration string) *CLI {
+	t.Helper()
+	c := &CLI{TB: t, Dir: t.TempDir()}
+	c.Write("main.tf", configuration)
+	c.Write("versions.tf", "terraform {\n  required_providers {\n    sandbox = {\n      source = \"sandbox-lease/sandbox\"\n    }\n  }\n}\n")
+	rc := c.Write("terraform.rc", fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sandbox-lease/sandbox\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(program)))
+	c.Env = []string{"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "XDG_STATE_HOME=" + c.Dir}
+	return c
+}
+
+// LedgerURL is that of the default ledger.
+func (c *CLI) LedgerURL() string {
+	return "sqlite://" + filepath.Join(c.Dir, "terraform-provider-sandbox", "ledger.db")
+}
+
+// Write writes a file into the directory and returns its path.
+func (c *CLI) Write(name, content string) string {
+	c.Helper()
+	path := filepath.Join(c.Dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		c.Fatal(err)
+	}
+	return path
+}
+
+// Run runs Terraform and returns what it prints. Exit codes of plan other than 1 are success.
+func (c *CLI) Run(args ...string) string {
+	c.Helper()
+	out, err := c.run(args...)
+	if err != nil {
+		c.Fatalf("terraform %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Fail runs Terraform, which must fail, and returns what it prints.
+func (c *CLI) Fail(args ...string) string {
+	c.Helper()
+	out, err := c.run(args...)
+	if err == nil {
+		c.Fatalf("terraform %s did not fail:\n%s", strings.Join(args, " "), out)
+	}
+	return out
+}
+
+func (c *CLI) run(args ...string) (string, error) {
+	terraform := os.Getenv("TF_ACC_TERRAFORM_PATH")
+	if terraform == "" {
+		terraform = "terraform"
+	}
+	cmd := exec.CommandContext(c.Context(), terraform, args...)
+	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 2 { // plan -detailed-exitcode: there are changes
+		err = nil
+	}
+	return out.String(), err
+}
+
+// Diagnostic is an error or warning of a plan.
+type Diagnostic struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"`
+	Detail   string `json:"detail"`
+	Address  string `json:"address"`
+}
+
+// Plan is what terraform plan -json says.
+type Plan struct {
+	Diagnostics []Diagnostic
+	// Changes are the planned actions by address.
+	Changes map[string]string
+}
+
+// Plan plans, which must succeed. That the provider was built here is left out of the warnings.
+func (c *CLI) Plan() Plan {
+	c.Helper()
+	p := Plan{Changes: map[string]string{}}
+	for line := range strings.Lines(c.Run("plan", "-json", "-input=false")) {
+		var m struct {
+			Type       string     `json:"type"`
+			Diagnostic Diagnostic `json:"diagnostic"`
+			Change     struct {
+				Resource struct {
+					Addr string `json:"addr"`
+				} `json:"resource"`
+				Action string `json:"action"`
+			} `json:"change"`
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			c.Fatalf("plan -json printed %q: %v", line, err)
+		}
+		switch {
+		case m.Type == "diagnostic" && !strings.Contains(m.Diagnostic.Summary, "development overrides"):
+			p.Diagnostics = append(p.Diagnostics, m.Diagnostic)
+		case m.Type == "planned_change":
+			p.Changes[m.Change.Resource.Addr] = m.Change.Action
+		}
+	}
+	return p
+}
+
+// Warning returns the one warning with a summary.
+func (p Plan) Warning(t testing.TB, summary string) Diagnostic {
+	t.Helper()
+	var found []Diagnostic
+	for _, d := range p.Diagnostics {
+		if d.Severity == "warning" && d.Summary == summary {
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("want one warning %q, got %d; all: %+v", summary, len(found), p.Diagnostics)
+	}
+	return found[0]
+}
