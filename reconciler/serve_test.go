@@ -137,11 +137,11 @@ func TestReconcilerKilledWhileItAcquiresMakesOneSandbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.environment("catan")
-	for i, delay := range []time.Duration{5, 40, 120} {
+	for i, delay := range []time.Duration{5 * time.Millisecond, 40 * time.Millisecond, 120 * time.Millisecond} {
 		go func() {
 			_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"}) // the reply is lost
 		}()
-		time.Sleep(delay * time.Millisecond)
+		time.Sleep(delay)
 		w.kill()
 		w.start()
 		l := w.acquire(agent(i), "catan")

@@ -65,6 +65,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case actSleep:
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": s.SleepMode})
 	case actWake:
+		if s.SleepMode == sandbox.SleepStop {
+			s.CPUMark = 0 // it started anew, and so did the engine's count
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	default:
 		s.DestroyedAt = tx.Now

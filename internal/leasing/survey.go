@@ -220,7 +220,7 @@ func (e *Engine) resolveOrphans(ctx context.Context, instance string, present ma
 func (e *Engine) orphan(ctx context.Context, x *backend, o sandbox.Observation) error {
 	var finding *ledger.DriftFinding
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		any, err := tx.HasSandboxes()
+		judges, err := tx.HasSandboxes()
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (e *Engine) orphan(ctx context.Context, x *backend, o sandbox.Observation) 
 			Kind: sandbox.DriftOrphan, SandboxID: o.SandboxID, EnvironmentID: o.EnvironmentID, Instance: o.Instance,
 			Expected: "absent", Observed: string(o.State),
 		})
-		if !any {
+		if !judges {
 			finding.Looks = 0 // a ledger that never knew a sandbox was emptied or restored: it judges nothing
 		}
 		return err
