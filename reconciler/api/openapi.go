@@ -27,7 +27,25 @@ type document struct {
 	api    huma.API
 }
 
+// duration and dollars describe values whose JSON form is text.
+type (
+	duration struct{}
+	dollars  struct{}
+)
+
+func (duration) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "A duration as Go writes it.", Examples: []any{"90s", "24h0m0s"}}
+}
+
+func (dollars) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "US dollars, exact, with at most nine digits after the point.",
+		Pattern: `^-?[0-9]+(\.[0-9]{1,9})?$`, Examples: []any{"15.61", "0.000025"}}
+}
+
 func newDocument(s *server, version string) *document {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[sandbox.Duration](), reflect.TypeFor[duration]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[sandbox.NanoUSD](), reflect.TypeFor[dollars]())
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -37,7 +55,7 @@ func newDocument(s *server, version string) *document {
 				Description: "Leases sandboxes to agents, and ends them when their time or their game is over.",
 			},
 			Components: &huma.Components{
-				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {Type: "http", Scheme: "bearer"},
 					"signature": {Type: "apiKey", In: "header", Name: "webhook-signature",
@@ -133,9 +151,8 @@ func (d *document) finish() ([]byte, error) {
 	schemas := d.api.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel") // huma's own error, which plainProblems replaces
 	delete(schemas, "ErrorDetail")
-	if put := schemas["PutEnvironment"]; put != nil {
-		put.Required = []string{"image"} // the path names the environment, the rest has defaults
-	}
+	schemas["PutEnvironment"].Required = []string{"image"} // the path names the environment, the rest has defaults
+	schemas["Resources"].Required = nil
 	return json.Marshal(d.api.OpenAPI())
 }
 

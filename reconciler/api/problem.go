@@ -78,7 +78,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, context.DeadlineExceeded):
 		return newProblem(sandbox.Timeout, "", "the operation did not end in time; retry", nil, err)
 	case errors.Is(err, context.Canceled):
-		return newProblem(sandbox.Unavailable, "", "the request was cancelled before it ended; retry", nil, err)
+		return newProblem(sandbox.UnknownOutcome, "", "the request was cancelled while it was carried out", nil, err)
 	default:
 		return newProblem(sandbox.Internal, "", "internal error; the server's log names it under this reply's "+wire.HeaderRequestID, nil, err)
 	}
