@@ -28,7 +28,7 @@ func main() {
 
 func TestImageFromScratchNeedsNothingInIt(t *testing.T) {
 	t.Parallel()
-	image := dockertest.Import(t, "sandbox-test/scratch", []dockertest.File{
+	image := dockertest.Import(t, []dockertest.File{
 		{Name: "turn", Mode: 0o755, Content: executortest.Compile(t, turnProgram)},
 	})
 	w := newWorld(t, image)
@@ -63,7 +63,7 @@ func TestImageWithItsOwnWorkspace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, dockertest.Import(t, "sandbox-test/workspace", files, changes...))
+			w := newWorld(t, dockertest.Import(t, files, changes...))
 			h := w.spawn(t)
 			const script = `cd /workspace; b=/bin/busybox; $b stat -c '%u:%g %n' /workspace * /data/saves/first; $b cat board.txt config.json; echo " mine" >> board.txt; $b mkdir new`
 			want := "1000:1000 /workspace\n1000:1000 board.txt\n1000:1000 config.json\n1000:1000 /data/saves/first\nhex\n{\"seat\":\"red\"}"
@@ -82,7 +82,7 @@ func TestEmptyWorkspaceOfRoot(t *testing.T) {
 	t.Parallel()
 	shell, err := os.ReadFile("/bin/busybox")
 	must(t, err)
-	w := newWorld(t, dockertest.Import(t, "sandbox-test/empty-workspace", []dockertest.File{
+	w := newWorld(t, dockertest.Import(t, []dockertest.File{
 		{Name: "bin/busybox", Mode: 0o755, Content: shell}, {Name: "workspace/", Mode: 0o700},
 	}, "WORKDIR /workspace"))
 	if got := w.exec(t, w.spawn(t), "/bin/busybox", "stat", "-c", "%u:%g %a", "/workspace"); got != "1000:1000 755\n" {
@@ -94,7 +94,7 @@ func TestAnotherImageReplacesTheSeed(t *testing.T) {
 	t.Parallel()
 	shell, err := os.ReadFile("/bin/busybox")
 	must(t, err)
-	second := dockertest.Import(t, "sandbox-test/second", []dockertest.File{
+	second := dockertest.Import(t, []dockertest.File{
 		{Name: "bin/busybox", Mode: 0o755, Content: shell}, {Name: "workspace/second", Mode: 0o644},
 	})
 	w := newWorld(t, dockertest.Busybox(t))

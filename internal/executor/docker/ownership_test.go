@@ -92,7 +92,7 @@ func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 
 func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	t.Parallel()
-	other := dockertest.Import(t, "sandbox-test/other", []dockertest.File{{Name: "other", Mode: 0o644, Content: []byte("x")}})
+	other := dockertest.Import(t, []dockertest.File{{Name: "other", Mode: 0o644, Content: []byte("x")}})
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/jsonmessage"
+	"github.com/gofrs/flock"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // Busybox returns the reference of an image with a shell and the usual commands. It stays on the
@@ -39,7 +43,7 @@ func Busybox(t testing.TB) string {
 			files = append(files, File{Name: "bin/" + name, Link: "busybox"})
 		}
 	}
-	return ensure(t, "sandbox-test/busybox", files, "ENV PATH=/bin")
+	return ensure(t, files, "ENV PATH=/bin")
 }
 
 // File is one entry of an image. A name that ends in a slash is a directory.
@@ -52,10 +56,11 @@ type File struct {
 }
 
 // Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
-// reference. It is removed when the test ends.
-func Import(t testing.TB, repository string, files []File, changes ...string) string {
+// reference, which no other test uses. It is removed when the test ends.
+func Import(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
-	ref := ensure(t, repository, files, changes...)
+	ref := "sandbox-test/import:" + sandbox.RandomIDs(12)
+	importImage(t, ref, layerOf(t, files), changes)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
@@ -66,23 +71,35 @@ func Import(t testing.TB, repository string, files []File, changes ...string) st
 	return ref
 }
 
-// ensure makes an image unless the engine has it. Its tag stands for its content.
-func ensure(t testing.TB, repository string, files []File, changes ...string) string {
+// ensure makes an image, whose tag stands for its content, unless the engine has it. One test
+// process at a time does.
+func ensure(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
-	api, layer := Engine(t), layerOf(t, files)
-	sum := sha256.Sum256(append(layer, strings.Join(changes, "\n")...))
-	ref := repository + ":" + hex.EncodeToString(sum[:6])
+	lock := flock.New(filepath.Join(os.TempDir(), "sandbox-test-image.lock"))
+	if err := lock.Lock(); err != nil {
+		t.Fatalf("make the base image: %v", err)
+	}
+	defer func() { _ = lock.Close() }() // closing a lock's file ends the lock
+	layer := layerOf(t, files)
+	sum := sha256.Sum256(append(bytes.Clone(layer), strings.Join(changes, "\n")...))
+	ref := "sandbox-test/busybox:" + hex.EncodeToString(sum[:6])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := api.ImageInspect(ctx, ref)
-	if err == nil {
-		return ref
-	}
-	if !cerrdefs.IsNotFound(err) {
+	_, err := Engine(t).ImageInspect(ctx, ref)
+	if cerrdefs.IsNotFound(err) {
+		importImage(t, ref, layer, changes)
+	} else if err != nil {
 		t.Fatalf("look for image %s: %v", ref, err)
 	}
+	return ref
+}
+
+func importImage(t testing.TB, ref string, layer []byte, changes []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	source := image.ImportSource{Source: bytes.NewReader(layer), SourceName: "-"}
-	answer, err := api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
+	answer, err := Engine(t).ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}
@@ -90,7 +107,6 @@ func ensure(t testing.TB, repository string, files []File, changes ...string) st
 	if err := jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil); err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}
-	return ref
 }
 
 func layerOf(t testing.TB, files []File) []byte {
