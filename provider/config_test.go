@@ -1,0 +1,137 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func block(url, token types.String) *reconcilerModel {
+	return &reconcilerModel{URL: url, Token: token}
+}
+
+var (
+	remote = env(envReconcilerURL, "https://env.example.com", envReconcilerToken, "env-token")
+	text   = types.StringValue
+)
+
+func TestWhichServiceIsUsed(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		m          model
+		getenv     func(string) string
+		url, token string // of the reconciler; otherwise
+		ledger     string // the end of the ledger's URL
+	}{
+		"nothing":                {getenv: env(), ledger: "terraform-provider-sandbox/ledger.db"},
+		"environment":            {getenv: remote, url: "https://env.example.com", token: "env-token"},
+		"block":                  {m: model{Reconciler: block(text("https://a.example.com"), text("t"))}, getenv: remote, url: "https://a.example.com", token: "t"},
+		"block without token":    {m: model{Reconciler: block(text("https://a.example.com"), types.StringNull())}, getenv: remote, url: "https://a.example.com", token: "env-token"},
+		"empty block":            {m: model{Reconciler: &reconcilerModel{}}, getenv: remote, url: "https://env.example.com", token: "env-token"},
+		"ledger beats the rest":  {m: model{Ledger: text("sqlite:///a.db")}, getenv: remote, ledger: "sqlite:///a.db"},
+		"loopback needs no TLS":  {m: model{Reconciler: block(text("http://127.0.0.1:8787"), text("t"))}, getenv: env(), url: "http://127.0.0.1:8787", token: "t"},
+		"localhost needs no TLS": {m: model{Reconciler: block(text("http://localhost:8787"), text("t"))}, getenv: env(), url: "http://localhost:8787", token: "t"},
+		"plain HTTP by permission": {m: model{Reconciler: &reconcilerModel{URL: text("http://games:8787"), Token: text("t"), AllowHTTP: types.BoolValue(true)}},
+			getenv: env(), url: "http://games:8787", token: "t"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, diags := tt.m.resolve(tt.getenv)
+			if diags.HasError() {
+				t.Fatal(diags)
+			}
+			if s.reconcilerURL != tt.url || s.token != tt.token || !strings.HasSuffix(s.ledgerURL, tt.ledger) || (s.ledgerURL == "") != (tt.url != "") {
+				t.Errorf("got %+v", s)
+			}
+		})
+	}
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		m      model
+		getenv func(string) string
+		says   string
+	}{
+		"both":                {model{Ledger: text("sqlite:///a.db"), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
+		"both, one unknown":   {model{Ledger: types.StringUnknown(), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
+		"no URL":              {model{Reconciler: &reconcilerModel{}}, env(), envReconcilerURL + " is not set"},
+		"no token":            {model{Reconciler: block(text("https://a"), types.StringNull())}, env(), "set " + envReconcilerToken},
+		"token over HTTP":     {model{Reconciler: block(text("http://games:8787"), text("t"))}, env(), "allow_http = true"},
+		"environment, HTTP":   {model{}, env(envReconcilerURL, "http://games:8787", envReconcilerToken, "t"), "allow_http = true"},
+		"environment, no URL": {model{}, env(envReconcilerURL, "games", envReconcilerToken, "t"), "must be like https://"},
+		"other scheme":        {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, diags := tt.m.resolve(tt.getenv)
+			if !diags.HasError() || !strings.Contains(diags[0].Detail(), tt.says) {
+				t.Errorf("got %v, want an error that says %q", diags, tt.says)
+			}
+		})
+	}
+}
+
+// Values that are known only after an apply are no error until something needs them.
+func TestUnknownConfiguration(t *testing.T) {
+	t.Parallel()
+	unknown := types.StringUnknown()
+	tests := map[string]struct {
+		m                model
+		service, engine  string // the attributes that the error names; "" is none
+		withoutPriceBook bool
+	}{
+		"reconciler": {m: model{Reconciler: block(unknown, unknown)}, service: "reconciler.url, reconciler.token"},
+		"ledger":     {m: model{Ledger: unknown}, service: "ledger"},
+		"host":       {m: model{Docker: &dockerModel{Host: unknown}}, service: "docker.host", engine: "docker.host"},
+		"host, with a reconciler": {m: model{Reconciler: block(text("https://a"), text("t")), Docker: &dockerModel{Context: unknown}},
+			engine: "docker.context"},
+		"price book": {m: model{Docker: &dockerModel{PriceBook: unknown}}, withoutPriceBook: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, diags := tt.m.resolve(env())
+			if diags.HasError() {
+				t.Fatal(diags)
+			}
+			c := &connection{settings: s}
+			if tt.service != "" {
+				_, err := c.Service(t.Context())
+				names(t, err, tt.service)
+			}
+			if tt.engine != "" {
+				_, err := c.Engine(t.Context())
+				names(t, err, tt.engine)
+			}
+			books, err := s.priceBooks()
+			if err != nil || (books == nil) != tt.withoutPriceBook {
+				t.Errorf("price books %v, %v", books, err)
+			}
+		})
+	}
+}
+
+func names(t *testing.T, err error, attributes string) {
+	t.Helper()
+	if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "("+attributes+")") {
+		t.Errorf("got %v, want an error that names %s", err, attributes)
+	}
+}

@@ -1,0 +1,124 @@
+package provider_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	tfresource "github.com/hashicorp/terraform-plugin-testing/helper/resource"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// Every attribute and block has a description; models and schemas agree, or reading a configuration
+// would have failed in the other tests.
+func TestSchemasAreValidAndDescribed(t *testing.T) {
+	t.Parallel()
+	server, err := providerserver.NewProtocol6WithError(provider.New("test")())()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	if err != nil || len(schemas.Diagnostics) > 0 {
+		t.Fatal(err, schemas.Diagnostics)
+	}
+	all := map[string]*tfprotov6.SchemaBlock{"provider": schemas.Provider.Block}
+	for name, s := range schemas.ResourceSchemas {
+		all[name] = s.Block
+	}
+	for name, s := range schemas.DataSourceSchemas {
+		all["data."+name] = s.Block
+	}
+	if len(all) != 1+4+5 {
+		t.Errorf("%d schemas", len(all))
+	}
+	for name, b := range all {
+		described(t, name, b)
+	}
+}
+
+func described(t *testing.T, where string, b *tfprotov6.SchemaBlock) {
+	t.Helper()
+	for _, a := range b.Attributes {
+		attributeDescribed(t, where, a)
+	}
+	for _, nested := range b.BlockTypes {
+		if nested.Block.Description == "" && nested.TypeName != "timeouts" {
+			t.Errorf("%s: block %s has no description", where, nested.TypeName)
+		}
+		described(t, where+"."+nested.TypeName, nested.Block)
+	}
+}
+
+func attributeDescribed(t *testing.T, where string, a *tfprotov6.SchemaAttribute) {
+	t.Helper()
+	if !strings.HasSuffix(strings.TrimRight(a.Description, "*"), ".") {
+		t.Errorf("%s.%s: description %q", where, a.Name, a.Description)
+	}
+	if a.NestedType != nil {
+		for _, nested := range a.NestedType.Attributes {
+			attributeDescribed(t, where+"."+a.Name, nested)
+		}
+	}
+}
+
+// Configuring a resource with what is no provider of ours is an error and no panic.
+func TestObjectsRefuseAnotherProvidersData(t *testing.T) {
+	t.Parallel()
+	p := provider.New("test")()
+	for _, r := range p.Resources(t.Context()) {
+		var resp resource.ConfigureResponse
+		r().(resource.ResourceWithConfigure).Configure(t.Context(), resource.ConfigureRequest{ProviderData: "other"}, &resp)
+		if !resp.Diagnostics.HasError() {
+			t.Errorf("%T accepts it", r())
+		}
+	}
+	for _, d := range p.DataSources(t.Context()) {
+		var resp datasource.ConfigureResponse
+		d().(datasource.DataSourceWithConfigure).Configure(t.Context(), datasource.ConfigureRequest{ProviderData: "other"}, &resp)
+		if !resp.Diagnostics.HasError() {
+			t.Errorf("%T accepts it", d())
+		}
+	}
+}
+
+func TestAccReconcilerThatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	w.Must(err)
+	address := l.Addr().String()
+	w.Must(l.Close())
+	tfresource.Test(t, tfresource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []tfresource.TestStep{{
+			Config: `provider "sandbox" {
+  reconciler {
+    url   = "http://` + address + `"
+    token = "secret-token"
+  }
+}
+data "sandbox_leases" "all" {}`,
+			ExpectError: regexp.MustCompile(`(?s)Reading Leases Failed.*` + regexp.QuoteMeta(address)),
+		}},
+	})
+}
+
+func TestCloseIsIdempotent(t *testing.T) {
+	t.Parallel()
+	c, ok := provider.New("test")().(io.Closer)
+	if !ok {
+		t.Fatal("a provider cannot be closed")
+	}
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,89 @@
+package environment
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// What the ledger has survives the way into the state and back.
+func TestFlattenAndExpandAreInverse(t *testing.T) {
+	t.Parallel()
+	never := sandbox.Duration(0)
+	specs := map[string]sandbox.EnvironmentSpec{
+		"defaults": {Image: "player"},
+		"all": {
+			Type: sandbox.TypeRPG, Image: "sha256:1", Network: sandbox.NetworkNone, SleepMode: sandbox.SleepStop,
+			Resources: sandbox.Resources{MemoryMB: 100, CPUMillis: 333, PIDs: 77, DiskMB: 2000},
+			TTL:       sandbox.Duration(90 * time.Minute), MaxLifetime: sandbox.Duration(time.Hour), SleepAfter: &never,
+			ExpiryConditions: []string{"a.b", "c.d"}, Env: map[string]string{"A": "1"}, Labels: map[string]string{"b": "2"},
+		},
+		"a named size": {Image: "player", Resources: sandbox.InstanceTypes[1].Resources},
+	}
+	for name, spec := range specs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := spec.WithDefaults()
+			m := empty()
+			if diags := flatten(t.Context(), sandbox.Environment{ID: "catan-7", Owner: "o", EnvironmentSpec: spec, Epoch: 3}, "ledger", &m); diags.HasError() {
+				t.Fatal(diags)
+			}
+			got, diags := expand(t.Context(), m)
+			if diags.HasError() {
+				t.Fatal(diags)
+			}
+			if diff := cmp.Diff(want, got.WithDefaults()); diff != "" {
+				t.Error(diff)
+			}
+			if m.Epoch.ValueInt64() != 3 || m.LedgerID.ValueString() != "ledger" || m.Owner.ValueString() != "o" {
+				t.Errorf("got %+v", m)
+			}
+		})
+	}
+}
+
+func empty() Model {
+	return Model{
+		ExpiryConditions: types.SetNull(types.StringType), Env: types.MapNull(types.StringType), Labels: types.MapNull(types.StringType),
+	}
+}
+
+// The state keeps the way in which the configuration gives a size, as long as it is this size.
+func TestSizeKeepsItsForm(t *testing.T) {
+	t.Parallel()
+	basic, _ := sandbox.ResourcesOf("basic")
+	figures := func(r sandbox.Resources) *Size {
+		return &Size{types.Int64Value(r.MemoryMB), types.Float64Value(float64(r.CPUMillis) / 1000), types.Int64Value(r.PIDs), types.Int64Value(r.DiskMB)}
+	}
+	tests := map[string]struct {
+		before   Model
+		now      sandbox.Resources
+		name     string // the instance type afterwards
+		hasBlock bool
+	}{
+		"by name":                  {Model{InstanceType: types.StringValue("basic")}, basic, "basic", false},
+		"by figures":               {Model{Resources: figures(basic)}, basic, "", true},
+		"by default":               {Model{}, sandbox.DefaultResources, "", false},
+		"changed to a named size":  {Model{Resources: figures(sandbox.DefaultResources)}, basic, "basic", false},
+		"changed to the default":   {Model{InstanceType: types.StringValue("basic")}, sandbox.DefaultResources, "", false},
+		"changed to another size":  {Model{InstanceType: types.StringValue("basic")}, sandbox.Resources{MemoryMB: 99, CPUMillis: 50, PIDs: 32, DiskMB: 1024}, "", true},
+		"changed from the default": {Model{}, basic, "basic", false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := tt.before
+			m.flattenResources(tt.now)
+			if m.InstanceType.ValueString() != tt.name || (m.Resources != nil) != tt.hasBlock {
+				t.Errorf("got instance_type %s, resources %+v", m.InstanceType, m.Resources)
+			}
+			if got := (sandbox.EnvironmentSpec{Resources: expandResources(m)}).WithDefaults().Resources; got != tt.now {
+				t.Errorf("the state means %+v, not %+v", got, tt.now)
+			}
+		})
+	}
+}

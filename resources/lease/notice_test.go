@@ -1,0 +1,133 @@
+package lease
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var noon = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
+
+// known is a lease as the state has it while all is well, and the same on the ledger.
+func known() (Model, sandbox.Lease) {
+	m := Model{
+		ID: types.StringValue("did:plc:a::catan-7"), Owner: types.StringValue("me"), Generation: types.Int64Value(2),
+		Status: types.StringValue("active"), SandboxID: types.StringValue("sbx"), OnExpiry: types.StringValue(onExpiryKeep),
+	}
+	return m, sandbox.Lease{
+		ID: "did:plc:a::catan-7", AgentDID: "did:plc:a", EnvironmentID: "catan-7", Owner: "me", Generation: 2,
+		Status: sandbox.LeaseActive, SandboxID: "sbx", LeasedAt: noon, LastActivity: noon, Cost: 1_500_000,
+	}
+}
+
+func ended(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
+	l.Status, l.EndedBy, l.EndReason, l.EndedAt = sandbox.LeaseDestroyed, by, "of a reason", noon.Add(time.Hour)
+	return l
+}
+
+func TestOnlyDriftRemovesALease(t *testing.T) {
+	t.Parallel()
+	stolen := func(l sandbox.Lease) sandbox.Lease {
+		l.Owner, l.Generation = "thief", 3
+		return l
+	}
+	_, alive := known()
+	tests := map[string]struct {
+		lease   sandbox.Lease
+		err     error
+		summary string // of the warning; "" keeps the lease
+	}{
+		"alive":          {lease: alive},
+		"no row":         {err: sandbox.Errorf(sandbox.NotFound, "there is no lease"), summary: "Vanished"},
+		"unreachable":    {err: sandbox.Errorf(sandbox.Unavailable, "away")},
+		"forbidden":      {err: sandbox.Errorf(sandbox.Forbidden, "no")},
+		"vanished":       {lease: ended(alive, sandbox.EndedByVanished), summary: "Vanished"},
+		"crashed":        {lease: ended(alive, sandbox.EndedByCrashed), summary: "Crashed"},
+		"failed":         {lease: ended(alive, sandbox.EndedByFailed), summary: "Failed"},
+		"another's":      {lease: stolen(alive), summary: "Taken Over"},
+		"ttl":            {lease: ended(alive, sandbox.EndedByTTL)},
+		"condition":      {lease: ended(alive, sandbox.EndedByCondition)},
+		"max_lifetime":   {lease: ended(alive, sandbox.EndedByMaxLifetime)},
+		"budget":         {lease: ended(alive, sandbox.EndedByBudget)},
+		"released":       {lease: ended(alive, sandbox.EndedByRelease)},
+		"by environment": {lease: ended(alive, sandbox.EndedByEnvironment)},
+		"by an admin":    {lease: ended(alive, sandbox.EndedByAdmin)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, _ := known()
+			d, gone := vanished(tt.lease, tt.err, &m)
+			if gone != (tt.summary != "") {
+				t.Fatalf("gone: %v", gone)
+			}
+			if gone && d.Summary() != "Lease did:plc:a::catan-7 "+tt.summary {
+				t.Errorf("summary %q", d.Summary())
+			}
+		})
+	}
+}
+
+func TestEndIsToldOnce(t *testing.T) {
+	t.Parallel()
+	m, l := known()
+	if diags := notices(l, &m); len(diags) != 0 {
+		t.Errorf("a lease that is as it was needs no words: %v", diags)
+	}
+	l = ended(l, sandbox.EndedByTTL)
+	diags := notices(l, &m)
+	if len(diags) != 1 || diags[0].Summary() != "Lease did:plc:a::catan-7 Ended" {
+		t.Fatalf("got %v", diags)
+	}
+	for _, says := range []string{"2026-08-15T13:00:00Z", "by ttl: of a reason", "$0.0015", "on_expiry is keep"} {
+		if !strings.Contains(diags[0].Detail(), says) {
+			t.Errorf("the detail does not say %q: %s", says, diags[0].Detail())
+		}
+	}
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
+		t.Fatal(diags)
+	}
+	if diags := notices(l, &m); len(diags) != 0 {
+		t.Errorf("it is told again: %v", diags)
+	}
+}
+
+func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
+	t.Parallel()
+	m, l := known()
+	l.Image, l.Resources = "player", sandbox.Resources{MemoryMB: 128, CPUMillis: 500, PIDs: 64}
+	l.Drift = []sandbox.DriftFinding{
+		{Field: "memory_mb", Expected: "128", Observed: "96"}, {Field: "cpu_millis", Expected: "500", Observed: "250"},
+		{Field: "pids_limit", Expected: "64", Observed: "32"}, {Field: "image", Expected: "player", Observed: "other"},
+		{Field: "state", Expected: "running", Observed: "paused"},
+	}
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
+		t.Fatal(diags)
+	}
+	if m.MemoryMB.ValueInt64() != 96 || m.CPUs.ValueFloat64() != 0.25 || m.PIDs.ValueInt64() != 32 || m.Image.ValueString() != "other" {
+		t.Errorf("got %+v", m)
+	}
+	diags := notices(l, &m)
+	if len(diags) != 1 || !strings.Contains(diags[0].Detail(), "state: expected running, observed paused") {
+		t.Errorf("got %v", diags)
+	}
+}
+
+// The settings of a lease that has ended are history: those of the configuration are for the next.
+func TestAnEndedLeaseKeepsTheConfiguredSettings(t *testing.T) {
+	t.Parallel()
+	hour := sandbox.Duration(time.Hour)
+	m, l := known()
+	l.Settings.TTL = &hour
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() || m.TTL.ValueString() != "1h" {
+		t.Errorf("a living lease has the ttl %s (%v)", m.TTL, diags)
+	}
+	l.Settings.TTL = nil
+	if diags := flatten(t.Context(), ended(l, sandbox.EndedByTTL), "ledger", &m); diags.HasError() || m.TTL.ValueString() != "1h" {
+		t.Errorf("an ended lease has the ttl %s (%v)", m.TTL, diags)
+	}
+}
