@@ -1,14 +1,11 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -45,7 +42,7 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 		return nil, err
 	}
 	example := filepath.Join(root, "examples", "quickstart")
-	if err := importPlayer(ctx, example); err != nil {
+	if err := harness.ImportPlayer(ctx, example, image); err != nil {
 		return nil, err
 	}
 	if err := s.reconciler.Start(ctx, filepath.Join(example, "prices.json")); err != nil {
@@ -56,36 +53,6 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 		Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone, SleepAfter: &never,
 	}})
 	return s, err
-}
-
-// importPlayer makes an image of the example's player, whose process waits for input for ever.
-func importPlayer(ctx context.Context, example string) error {
-	arch, err := harness.Docker(ctx, "version", "--format", "{{.Server.Arch}}")
-	if err != nil {
-		return err
-	}
-	if err := harness.BuildPlayer(ctx, example, strings.Join(arch, "")); err != nil {
-		return err
-	}
-	player, err := os.ReadFile(filepath.Join(example, "player", "bin", "player"))
-	if err != nil {
-		return err
-	}
-	var layer bytes.Buffer
-	archive := tar.NewWriter(&layer)
-	if err := archive.WriteHeader(&tar.Header{Name: "player", Mode: 0o755, Size: int64(len(player))}); err != nil {
-		return err
-	}
-	if _, err := archive.Write(player); err != nil {
-		return err
-	}
-	if err := archive.Close(); err != nil {
-		return err
-	}
-	load := harness.Command(ctx, "docker", "import", "-", image)
-	load.Stdin = &layer
-	_, err = harness.Collect(load)
-	return err
 }
 
 // close removes everything again, also when the measures were interrupted.

@@ -123,8 +123,13 @@ func (r *Reconciler) Run(ctx context.Context, args ...string) (string, error) {
 	return Output(ctx, r.binary, append([]string{"reconciler"}, args...)...)
 }
 
-// Stop ends the daemon, if it runs, and waits until it is gone.
-func (r *Reconciler) Stop(ctx context.Context) error {
+// Stop asks the daemon to end, if it runs, and waits until it is gone.
+func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, syscall.SIGTERM) }
+
+// Kill ends the daemon without warning.
+func (r *Reconciler) Kill(ctx context.Context) error { return r.end(ctx, syscall.SIGKILL) }
+
+func (r *Reconciler) end(ctx context.Context, signal syscall.Signal) error {
 	text, err := os.ReadFile(r.pidFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -138,8 +143,8 @@ func (r *Reconciler) Stop(ctx context.Context) error {
 	if !r.runs(ctx, pid) {
 		return nil
 	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop the reconciler, process %d: %w", pid, err)
+	if err := syscall.Kill(pid, signal); err != nil {
+		return fmt.Errorf("end the reconciler, process %d: %w", pid, err)
 	}
 	_, err = Until(ctx, 30*time.Second, "the reconciler ends", func(ctx context.Context) (bool, error) {
 		return !r.runs(ctx, pid), nil
