@@ -1,0 +1,21 @@
+package leasing_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
+	if !set && os.Getenv("SANDBOX_TEST_LONG") == "" {
+		if err := flag.Set("rapid.checks", "20"); err != nil { // each history syncs a real ledger to disk
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
