@@ -27,6 +27,9 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 	for {
 		changed := e.store.Changed()
 		events, err := e.ListEvents(ctx, f)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			return err
 		}
