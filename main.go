@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
@@ -31,8 +29,5 @@ func main() {
 func serveProvider() error {
 	debug := flag.Bool("debug", false, "let a debugger attach to the provider")
 	flag.Parse()
-	return providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
-		Address: "registry.terraform.io/sandbox-lease/sandbox",
-		Debug:   *debug,
-	})
+	return provider.Serve(context.Background(), version, *debug)
 }
