@@ -118,7 +118,7 @@ func TestUnknownConfiguration(t *testing.T) {
 				names(t, err, tt.service)
 			}
 			if tt.engine != "" {
-				_, err := c.Engine(t.Context())
+				_, err := c.Engine()
 				names(t, err, tt.engine)
 			}
 			books, err := s.priceBooks()

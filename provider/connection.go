@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	dockerclient "github.com/docker/docker/client"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
@@ -32,7 +30,7 @@ type connection struct {
 
 	mu      sync.Mutex // guards what follows
 	service *configured.Service
-	engine  *dockerclient.Client
+	engine  image.Engine
 	closers []io.Closer // in the order of opening
 }
 
@@ -98,23 +96,8 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 	return engine, append(closers, engine), nil
 }
 
-// Engine returns the Docker engine for images.
-func (c *connection) Engine(context.Context) (image.Engine, error) { return c.docker() }
-
-// Instance returns the id of the Docker engine that answers now. Errors: Unavailable.
-func (c *connection) Instance(ctx context.Context) (string, error) {
-	engine, err := c.docker()
-	if err != nil {
-		return "", err
-	}
-	info, err := engine.Info(ctx)
-	if err != nil {
-		return "", sandbox.Errorf(sandbox.Unavailable, "ask Docker engine %s for its id: %w", engine.DaemonHost(), err)
-	}
-	return info.ID, nil
-}
-
-func (c *connection) docker() (*dockerclient.Client, error) {
+// Engine returns the Docker engine that images are built on.
+func (c *connection) Engine() (image.Engine, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.engine != nil {

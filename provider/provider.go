@@ -86,7 +86,7 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 	p.keep(c)
 	shared := &configured.Provider{
 		Open:       c.Service,
-		Images:     image.NewBuilder(image.Config{Connect: c.Engine, Instance: c.Instance}),
+		Images:     image.NewBuilder(c.Engine),
 		PriceBooks: books,
 		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
 	}

@@ -24,7 +24,7 @@ const LogTail = 40
 // Errors: Invalid (context, Dockerfile or options); Conflict, when the context no longer has the
 // hash: nothing was built then; Failed, with the end of the log; Unavailable.
 func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(line string)) (id string, err error) {
-	engine, err := b.cfg.Connect(ctx)
+	engine, err := b.connect()
 	if err != nil {
 		return "", err
 	}

@@ -9,13 +9,14 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // ContextHashLabel is the label of a built image that holds its context hash.
-const ContextHashLabel = "sandbox-lease.context-hash"
+const ContextHashLabel = "io.sandbox-lease.context-hash"
 
 // Every call but a build ends within this time.
 const callTimeout = time.Minute
@@ -26,29 +27,31 @@ type Engine interface {
 	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
 	ImageTag(ctx context.Context, source, target string) error
 	ImageRemove(ctx context.Context, ref string, options image.RemoveOptions) ([]image.DeleteResponse, error)
-}
-
-// Config says on which engine images are built.
-type Config struct {
-	// Connect returns the engine; it is called for every operation and should remember the connection.
-	Connect func(ctx context.Context) (Engine, error)
-	// Instance returns the id of the engine that answers now. Errors: Unavailable.
-	Instance func(ctx context.Context) (string, error)
+	Info(ctx context.Context) (system.Info, error)
 }
 
 // Builder builds images on one engine and looks after them. It is safe for concurrent use.
 type Builder struct {
-	cfg Config
+	connect func() (Engine, error)
 }
 
-// NewBuilder returns a builder, without connecting.
-func NewBuilder(cfg Config) *Builder { return &Builder{cfg} }
+// NewBuilder returns a builder. connect is called for every operation and should remember the
+// connection; its errors carry a code.
+func NewBuilder(connect func() (Engine, error)) *Builder { return &Builder{connect} }
 
 // Instance returns the id of the engine that answers now. Errors: Unavailable.
 func (b *Builder) Instance(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return b.cfg.Instance(ctx)
+	engine, err := b.connect()
+	if err != nil {
+		return "", err
+	}
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return "", coded(err, "ask the Docker engine for its id")
+	}
+	return info.ID, nil
 }
 
 // Image is an image on the engine.
@@ -77,7 +80,7 @@ func (i Image) Tags(name string) []string {
 func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	engine, err := b.cfg.Connect(ctx)
+	engine, err := b.connect()
 	if err != nil {
 		return Image{}, err
 	}
@@ -96,7 +99,7 @@ func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
 func (b *Builder) Tag(ctx context.Context, id, name, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	engine, err := b.cfg.Connect(ctx)
+	engine, err := b.connect()
 	if err != nil {
 		return err
 	}
@@ -157,7 +160,7 @@ func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 func (b *Builder) remove(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	engine, err := b.cfg.Connect(ctx)
+	engine, err := b.connect()
 	if err != nil {
 		return err
 	}

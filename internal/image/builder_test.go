@@ -31,13 +31,7 @@ func engine(t *testing.T) *client.Client {
 
 func builder(t *testing.T, cli *client.Client) *image.Builder {
 	t.Helper()
-	return image.NewBuilder(image.Config{
-		Connect: func(context.Context) (image.Engine, error) { return cli, nil },
-		Instance: func(ctx context.Context) (string, error) {
-			info, err := cli.Info(ctx)
-			return info.ID, err
-		},
-	})
+	return image.NewBuilder(func() (image.Engine, error) { return cli, nil })
 }
 
 // unique returns a spec and a name that no other test uses.
