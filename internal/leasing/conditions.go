@@ -182,6 +182,12 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 
 func (m *match) data() map[string]any {
 	c := m.delivery.Condition
-	return map[string]any{"delivery": m.delivery.ID, "source": m.delivery.Source, "type": c.Type, "timestamp": c.Timestamp,
-		"agent_did": c.Data.AgentDID, "reason": c.Data.Reason}
+	data := map[string]any{"delivery": m.delivery.ID, "source": m.delivery.Source, "type": c.Type, "timestamp": c.Timestamp}
+	if c.Data.AgentDID != "" {
+		data["agent_did"] = c.Data.AgentDID
+	}
+	if c.Data.Reason != "" {
+		data["reason"] = c.Data.Reason
+	}
+	return data
 }
