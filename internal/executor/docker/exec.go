@@ -182,7 +182,7 @@ func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) e
 func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helperCall, execID string, cause error, diagnostics string) error {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 	defer cancel()
-	killErr := e.killCommand(cleanup, h, call, execID)
+	killed, killErr := e.killCommand(cleanup, h, call, execID)
 	fail := func(code sandbox.Code, format string, args ...any) error {
 		err := sandbox.Errorf(code, "docker: sandbox %s: command: "+format, append([]any{h.SandboxID}, args...)...).WithReason(sandbox.ReasonExecFailed)
 		if killErr != nil {
@@ -195,6 +195,8 @@ func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helperCall, 
 		return fail(sandbox.Timeout, "ended before it was finished: %w", ctx.Err())
 	case cause != nil:
 		return fail(sandbox.UnknownOutcome, "the stream broke: %w", cause)
+	case killed:
+		return fail(sandbox.UnknownOutcome, "the stream ended while it ran, so it was ended")
 	}
 	c, err := e.inspect(cleanup, h)
 	if err != nil {
@@ -215,12 +217,13 @@ func (e *Executor) inspectExec(ctx context.Context, execID string) (container.Ex
 	})
 }
 
-// killCommand ends what a helper runs. Docker has no kill for an exec, so another helper does it.
-func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helperCall, execID string) error {
+// killCommand ends what a helper runs, and reports whether it had to. Docker has no kill for an
+// exec, so another helper does it.
+func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helperCall, execID string) (killed bool, err error) {
 	if call.id == "" {
-		return nil // a file transfer ends with its streams
+		return false, nil // a file transfer ends with its streams
 	}
-	return await(ctx, "command "+call.id+" has ended", killLimit, func(ctx context.Context) (bool, error) {
+	err = await(ctx, "command "+call.id+" has ended", killLimit, func(ctx context.Context) (bool, error) {
 		x, err := e.inspectExec(ctx, execID)
 		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && x.Pid != 0) {
 			return true, nil
@@ -235,7 +238,9 @@ func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helpe
 		if err != nil {
 			return false, err
 		}
+		killed = true
 		_, err = e.help(ctx, h, helperCall{args: []string{"kill", "-id", call.id}, user: call.user})
 		return false, err
 	})
+	return killed, err
 }

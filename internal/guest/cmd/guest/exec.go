@@ -54,8 +54,9 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return wire.Result{Problem: wire.ProblemFailed, Message: "become subreaper: " + err.Error()}
 	}
-	// When the sandbox stops, process 1 signals the command itself; this process stays to report its end.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	// When the sandbox stops, process 1 signals the command itself; this process stays to report its
+	// end. When nobody reads any more, it stays to end the command in time.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	spareThreads(2)
 
 	began, oomKills := time.Now(), countOOMKills()
