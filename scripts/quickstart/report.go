@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,7 @@ func (q *quickstart) plan(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	o := outcome{line: "terraform plan: 5 ended leases stay ended, the vanished one is planned again. " + p.Summary}
+	slices.SortFunc(p.Warnings, func(a, b harness.Diagnostic) int { return cmp.Compare(a.Summary, b.Summary) })
 	for _, w := range p.Warnings {
 		o.details = append(o.details, w.Severity+": "+w.Summary, "  "+strings.ReplaceAll(w.Detail, "\n", "\n       "))
 	}
