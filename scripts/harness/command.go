@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -35,22 +36,39 @@ func Collect(cmd *exec.Cmd) (string, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		said := tail(strings.TrimSpace(stdout.String()+"\n"+stderr.String()), 40)
-		return stdout.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said)
+		return stdout.String(), &commandError{strings.Join(cmd.Args, " "), said, err}
 	}
 	return stdout.String(), nil
 }
 
+// commandError is a program that failed.
+type commandError struct {
+	command, said string
+	err           error
+}
+
+func (e *commandError) Error() string { return fmt.Sprintf("%s: %v\n%s", e.command, e.err, e.said) }
+func (e *commandError) Unwrap() error { return e.err }
+
+// Script runs a script of this repository. When it fails, what it said is the error: scripts say
+// what to do, in one line.
+func Script(ctx context.Context, name string, args ...string) error {
+	_, err := Output(ctx, filepath.Join("scripts", name), args...)
+	if failed, ok := errors.AsType[*commandError](err); ok && failed.said != "" {
+		return errors.New(failed.said)
+	}
+	return err
+}
+
 // ExitCode returns the code with which a program ended, -1 when it did not run to its end.
 func ExitCode(err error) int {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &exit):
-		return exit.ExitCode()
-	default:
-		return -1
 	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 func tail(text string, lines int) string {

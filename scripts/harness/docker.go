@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// StartEngine returns once a Docker Engine answers, starting one if none does. StopEngine stops the
-// one that StartEngine began with the same state directory, if any.
-func StartEngine(ctx context.Context, state string) error { return engine(ctx, "start", state) }
+// StartEngine returns once a Docker Engine answers, starting one if none does.
+func StartEngine(ctx context.Context, state string) error {
+	return Script(ctx, "docker-engine", "start", filepath.Join(state, "engine"))
+}
 
-// StopEngine stops the engine that StartEngine began; see there.
-func StopEngine(ctx context.Context, state string) error { return engine(ctx, "stop", state) }
-
-func engine(ctx context.Context, verb, state string) error {
-	_, err := Output(ctx, filepath.Join("scripts", "docker-engine"), verb, filepath.Join(state, "engine"))
-	return err
+// StopEngine stops the engine that StartEngine started with the same state directory, if any.
+func StopEngine(ctx context.Context, state string) error {
+	return Script(ctx, "docker-engine", "stop", filepath.Join(state, "engine"))
 }
 
 // Docker returns the words that a docker command prints.

@@ -22,7 +22,7 @@ const (
 
 // build is step 1: an engine answers, and what is built from source is built.
 func (q *quickstart) build(ctx context.Context) (outcome, error) {
-	if _, err := harness.Output(ctx, filepath.Join("scripts", "require-terraform")); err != nil {
+	if err := harness.Script(ctx, "require-terraform"); err != nil {
 		return outcome{}, err
 	}
 	if err := os.MkdirAll(q.state, 0o700); err != nil {
