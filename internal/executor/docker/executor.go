@@ -42,8 +42,8 @@ type Executor struct {
 	slots  chan struct{}
 	warned sync.Once
 
-	mu   sync.Mutex        // guards what follows
-	arch map[string]string // architecture of each engine seen, by its id
+	mu     sync.Mutex         // guards what follows
+	guests map[string]program // the guest for each engine seen, by its id
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -61,7 +61,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), arch: make(map[string]string)}, nil
+	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), guests: make(map[string]program)}, nil
 }
 
 // Close releases the connections to the engine.

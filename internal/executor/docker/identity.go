@@ -5,6 +5,7 @@ import (
 
 	"github.com/docker/docker/api/types/system"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -43,9 +44,6 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 	if info.ID == "" {
 		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
 	}
-	e.mu.Lock()
-	e.arch[info.ID] = info.Architecture
-	e.mu.Unlock()
 	if !info.LiveRestoreEnabled {
 		e.warned.Do(func() {
 			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
@@ -55,17 +53,39 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 	return info, nil
 }
 
-// architecture returns the architecture of an engine, as the engine names it. It never changes, so
-// it is asked for once.
-func (e *Executor) architecture(ctx context.Context, instance string) (string, error) {
+// program is the guest for an engine's architecture.
+type program struct {
+	binary []byte
+	hash   string
+}
+
+// guestFor returns the guest for an engine, whose architecture never changes: it is asked for once.
+func (e *Executor) guestFor(ctx context.Context, instance string) (program, error) {
 	e.mu.Lock()
-	arch, ok := e.arch[instance]
+	p, ok := e.guests[instance]
 	e.mu.Unlock()
 	if ok {
-		return arch, nil
+		return p, nil
 	}
 	info, err := e.engineOf(ctx, instance)
-	return info.Architecture, err
+	if err != nil {
+		return p, err
+	}
+	arch := info.Architecture
+	switch arch { // the kernel's names; Go has its own
+	case "x86_64":
+		arch = "amd64"
+	case "aarch64":
+		arch = "arm64"
+	}
+	if p.binary, err = guest.Binary(arch); err != nil {
+		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
+	}
+	p.hash = shortHash(string(p.binary))
+	e.mu.Lock()
+	e.guests[instance] = p
+	e.mu.Unlock()
+	return p, nil
 }
 
 // absent is the error for a sandbox that the engine does not know: NotFound if the engine is the

@@ -36,10 +36,11 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err != nil {
 		return err
 	}
-	s, err := newSeed(ref, img, info.Architecture)
+	program, err := e.guestFor(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
+	s := newSeed(ref, img, program)
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}

@@ -30,26 +30,14 @@ const (
 // seed is what an environment's volumes begin with: the guest, and for /workspace and /data what
 // the image has there, owned by the sandbox's user.
 type seed struct {
-	ref       sandbox.EnvironmentRef
-	image     image.InspectResponse // the image that sandboxes run
-	guest     []byte
-	guestHash string
-	hash      string
+	ref   sandbox.EnvironmentRef
+	image image.InspectResponse // the image that sandboxes run
+	guest program
+	hash  string
 }
 
-// newSeed describes the seed for an image on an engine of this architecture.
-func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, engineArch string) (seed, error) {
-	arch := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[engineArch]
-	if arch == "" {
-		arch = engineArch
-	}
-	binary, err := guest.Binary(arch)
-	if err != nil {
-		return seed{}, sandbox.Errorf(sandbox.Failed, "docker: %w", err)
-	}
-	s := seed{ref: ref, image: img, guest: binary, guestHash: shortHash(string(binary))}
-	s.hash = shortHash(s.guestHash, img.ID)
-	return s, nil
+func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, p program) seed {
+	return seed{ref: ref, image: img, guest: p, hash: shortHash(p.hash, img.ID)}
 }
 
 func shortHash(parts ...string) string {
@@ -65,7 +53,7 @@ func (s seed) reference() string {
 	return repository + ":" + tag
 }
 
-func (s seed) volume() string { return guestVolume(s.ref, s.guestHash) }
+func (s seed) volume() string { return guestVolume(s.ref, s.guest.hash) }
 
 // ensureSeed makes the seed image unless the engine has it.
 func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
@@ -122,7 +110,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: 0o755, Size: int64(len(s.guest))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: 0o755, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
 		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: userID, Gid: groupID})
@@ -132,7 +120,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 			return spoolError(s, err)
 		}
 		if h.Typeflag == tar.TypeReg {
-			if _, err := tw.Write(s.guest); err != nil {
+			if _, err := tw.Write(s.guest.binary); err != nil {
 				return spoolError(s, err)
 			}
 		}

@@ -36,14 +36,11 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	arch, err := e.architecture(ctx, spec.Instance)
+	program, err := e.guestFor(ctx, spec.Instance)
 	if err != nil {
 		return err
 	}
-	s, err := newSeed(environmentOf(spec.Handle), img, arch)
-	if err != nil {
-		return err
-	}
+	s := newSeed(environmentOf(spec.Handle), img, program)
 	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}
