@@ -159,6 +159,9 @@ func TestAccProviderAlone(t *testing.T) {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the ledger has mode %v", info.Mode())
 	}
+	if _, err := os.Stat(ledger + "-wal"); !os.IsNotExist(err) {
+		t.Errorf("the provider did not close the ledger: %v", err)
+	}
 	if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
 		t.Errorf("the second plan is not empty: %+v", p)
 	}

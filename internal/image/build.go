@@ -28,6 +28,8 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 	if err != nil {
 		return "", err
 	}
+	b.cache.RLock()
+	defer b.cache.RUnlock()
 	labels := maps.Clone(nonNil(spec.Labels))
 	labels[ContextHashLabel] = hash
 	sending := spec.send(hash)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -33,11 +34,14 @@ type Engine interface {
 // Builder builds images on one engine and looks after them. It is safe for concurrent use.
 type Builder struct {
 	connect func() (Engine, error)
+	// cache keeps removals away from builds: removing an image takes the cached steps along that
+	// only it has used, and a build that is just using one of these fails.
+	cache sync.RWMutex
 }
 
 // NewBuilder returns a builder. connect is called for every operation and should remember the
 // connection; its errors carry a code.
-func NewBuilder(connect func() (Engine, error)) *Builder { return &Builder{connect} }
+func NewBuilder(connect func() (Engine, error)) *Builder { return &Builder{connect: connect} }
 
 // Instance returns the id of the engine that answers now. Errors: Unavailable.
 func (b *Builder) Instance(ctx context.Context) (string, error) {
@@ -158,6 +162,8 @@ func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 }
 
 func (b *Builder) remove(ctx context.Context, ref string) error {
+	b.cache.Lock() // outside of the call's own time
+	defer b.cache.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	engine, err := b.connect()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
@@ -110,6 +111,37 @@ func TestDelete(t *testing.T) {
 	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the unnamed image is still there: %v", err)
 	}
+}
+
+// Builds and removals of one builder that share cached steps do not break each other.
+func TestBuildsAndRemovalsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	_, name := unique(t)
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Go(func() {
+			for round := range 4 {
+				spec := image.Spec{Context: buildContext(t, map[string]string{
+					"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n", "id.txt": fmt.Sprint(name, i, round),
+				})}
+				hash, err := spec.Hash()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				id, err := b.Build(t.Context(), spec, hash, nil)
+				if err == nil {
+					err = b.Delete(t.Context(), id)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestImageInUseIsAConflict(t *testing.T) {

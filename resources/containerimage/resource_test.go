@@ -29,7 +29,8 @@ const address = "sandbox_container_image.test"
 func player(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, dir, "Dockerfile", "FROM scratch\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
+	// The first label keeps tests from sharing cached steps, of which one's end would take the other's.
+	write(t, dir, "Dockerfile", "FROM scratch\nLABEL test="+name+"\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
 	write(t, dir, ".dockerignore", "*.log\n")
 	write(t, dir, "rules.txt", name)
 	return dir

@@ -1,12 +1,14 @@
 package lease_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/hashicorp/terraform-plugin-testing/compare"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -285,16 +287,40 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 	})
 }
 
+// A lease whose sandbox does not come up leaves nothing behind, and is leased again.
 func TestAccLeaseThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	w := providertest.New(t)
-	broken := strings.Replace(leased(w, ""), w.Image, "sandbox-test/no-such-image:1", 1)
-	resource.Test(t, resource.TestCase{
-		ProtoV6ProviderFactories: w.Providers(),
-		CheckDestroy:             gone(w),
-		Steps: []resource.TestStep{
-			{Config: w.Embedded() + broken, ExpectError: regexp.MustCompile(`no-such-image`)},
-			{Config: w.Embedded() + leased(w, ""), ConfigStateChecks: []statecheck.StateCheck{value("status", text("active"))}},
-		},
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		ref := w.Name + ":latest"
+		tag := func() { w.Must(w.Docker.ImageTag(context.Background(), w.Image, ref)) }
+		untag := func() {
+			_, err := w.Docker.ImageRemove(context.Background(), ref, image.RemoveOptions{})
+			w.Must(err)
+		}
+		tag()
+		t.Cleanup(untag)
+		onRef := func(s string) string { return provider + strings.Replace(s, w.Image, ref, 1) }
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{Config: onRef(environment(w))},
+				{
+					PreConfig: untag, Config: onRef(leased(w, "")),
+					ExpectError: regexp.MustCompile(`(?s)Acquiring Lease Failed.*` + ref),
+				},
+				{
+					PreConfig: func() {
+						if left := w.Containers(w.Name); len(left) > 0 {
+							t.Errorf("containers %v are left of the failed lease", left)
+						}
+						tag()
+					},
+					Config:            onRef(leased(w, "")),
+					ConfigPlanChecks:  action(plancheck.ResourceActionCreate),
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("active")), value("generation", knownvalue.Int64Exact(2))},
+				},
+			},
+		})
 	})
 }
