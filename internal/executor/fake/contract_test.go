@@ -1,0 +1,23 @@
+package fake_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	x := fake.New("engine", time.Now)
+	executortest.Run(t, executortest.Config{
+		New:              func(*testing.T) sandbox.Executor { return x },
+		Image:            "image",
+		RemoveBehindBack: func(_ *testing.T, h sandbox.Handle) { x.Remove(h.SandboxID) },
+		StopBehindBack: func(_ *testing.T, h sandbox.Handle) {
+			x.Change(h.SandboxID, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
+		},
+	})
+}
