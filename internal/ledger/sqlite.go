@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	_ "github.com/glebarez/go-sqlite" // pins SQLite itself, which the dialect alone would leave at 2023's
 	"github.com/glebarez/sqlite"
 	"github.com/gofrs/flock"
 	"gorm.io/gorm"
