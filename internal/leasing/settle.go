@@ -53,7 +53,10 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 }
 
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.Attempts, s.LastError, s.ObservedAt = 0, "", tx.Now
+	s.Attempts, s.LastError = 0, ""
+	if t.action != actKill { // gone is not seen
+		s.ObservedAt = tx.Now
+	}
 	switch t.action {
 	case actSpawn:
 		s.ReadyAt, s.CPUMark = tx.Now, 0
@@ -143,12 +146,11 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, map[string]any{"kind": sandbox.DriftVanished}); err != nil {
 		return err
 	}
-	until := e.backends[s.Backend].lastThere(s, tx.Now)
-	if err := tx.EnterState(s, sandbox.PhaseGone, until, nil); err != nil {
+	s.ObservedAt = e.backends[s.Backend].lastThere(s, tx.Now)
+	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
-	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, at: tx.Now,
-		reason: fmt.Sprintf("%s no longer has the sandbox; it was last seen at %s", s.Backend, until.Time().Format(timeFormat))})
+	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)})
 }
 
 const timeFormat = "2006-01-02T15:04:05Z07:00"
