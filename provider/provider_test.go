@@ -51,7 +51,7 @@ func described(t *testing.T, where string, b *tfprotov6.SchemaBlock) {
 		attributeDescribed(t, where, a)
 	}
 	for _, nested := range b.BlockTypes {
-		if nested.Block.Description == "" && nested.TypeName != "timeouts" {
+		if nested.Block.Description == "" {
 			t.Errorf("%s: block %s has no description", where, nested.TypeName)
 		}
 		described(t, where+"."+nested.TypeName, nested.Block)

@@ -121,7 +121,7 @@ func TestBuildsAndRemovalsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 2 {
 		wg.Go(func() {
-			for round := range 4 {
+			for round := range 6 {
 				spec := image.Spec{Context: buildContext(t, map[string]string{
 					"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n", "id.txt": fmt.Sprint(name, i, round),
 				})}

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 )
 
 // The values of on_destroy.
@@ -40,7 +41,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
 			"build": buildBlock(),
-			"timeouts": timeouts.Block(ctx, timeouts.Opts{
+			"timeouts": timeout.Block(ctx, timeouts.Opts{
 				Create: true, CreateDescription: "How long the build may take. Default: `20m`.",
 				Update: true, UpdateDescription: "How long a rebuild may take. Default: `20m`.",
 			}),

@@ -92,8 +92,11 @@ resource "sandbox_environment" "test" {
   network {
     mode = terraform_data.text.output == "x" ? "none" : "full"
   }
-  resources {
-    memory_mb = 256 * terraform_data.count.output
+  dynamic "resources" {
+    for_each = [1, 2, 3, 4, 5][terraform_data.count.output] == 3 ? ["one"] : []
+    content {
+      memory_mb = 256 * terraform_data.count.output
+    }
   }
   expected_usage {
     leases = terraform_data.count.output

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 )
 
 // The values of on_expiry.
@@ -35,7 +36,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"**A sandbox that vanished or crashed is drift**: the plan says so and leases it again. When engine, ledger or reconciler cannot be reached, the plan is an error and the state is kept.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
-			"timeouts": timeouts.Block(ctx, timeouts.Opts{
+			"timeouts": timeout.Block(ctx, timeouts.Opts{
 				Create: true, CreateDescription: "How long to wait until the sandbox takes commands. Default: `5m`.",
 				Delete: true, DeleteDescription: "How long to wait until the sandbox is gone. Default: `5m`.",
 			}),
