@@ -46,9 +46,3 @@ func TestServiceOverHTTP(t *testing.T) {
 		return env
 	}})
 }
-
-// TestServiceInProcess: the suite holds for the service behind the API too.
-func TestServiceInProcess(t *testing.T) {
-	t.Parallel()
-	servicetest.Run(t, servicetest.Config{New: inprocess.New})
-}
