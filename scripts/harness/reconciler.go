@@ -154,8 +154,12 @@ func (r *Reconciler) end(ctx context.Context, signal syscall.Signal) error {
 
 // runs reports whether a process is the daemon: its id may have been given out again.
 func (r *Reconciler) runs(ctx context.Context, pid int) bool {
-	args, err := Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid))
-	return err == nil && strings.Contains(args, r.binary+" reconciler serve")
+	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	line := strings.ReplaceAll(string(args), "\x00", " ")
+	if _, noProc := os.Stat("/proc/self"); err != nil && noProc != nil { // not Linux
+		line, _ = Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid)) // it fails when there is no such process
+	}
+	return strings.Contains(line, r.binary+" reconciler serve")
 }
 
 // ready returns nil once the reconciler can do its work, and what keeps it from that before.
