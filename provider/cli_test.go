@@ -211,6 +211,27 @@ func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
 	}
 }
 
+// A plan that was approved before a game ended is still applied; the next one tells of the end.
+func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	configuration := w.Embedded() + environment(w) + lease("alice", "")
+	tf := terraform(t, configuration)
+	tf.Run("apply", "-auto-approve", "-input=false")
+	tf.Write("main.tf", strings.Replace(configuration, `type  = "rpg"`, `type  = "rpg"
+  ttl   = "1h"`, 1))
+	tf.Run("plan", "-out=planned", "-input=false")
+	w.Condition(w.Service(), "game.finished", w.Name, "")
+	tf.Run("apply", "-input=false", "planned")
+	p := tf.Plan()
+	p.Warning(t, "Environment "+w.Name+" Ended")
+	p.Warning(t, "Lease did:plc:alice::"+w.Name+" Ended")
+	if len(p.Changes) != 0 {
+		t.Errorf("planned %v", p.Changes)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
 // Every example is applied as it is written.
 func TestAccExamples(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -39,7 +40,10 @@ func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics 
 }
 
 func detail(err error) string {
-	text := err.Error() + "."
+	text := err.Error()
+	if !strings.HasSuffix(text, ".") && !strings.Contains(text, "\n") { // what has lines ends in a log
+		text += "."
+	}
 	if next := next(err); next != "" {
 		text += "\n\n" + next
 	}

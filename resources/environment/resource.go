@@ -172,7 +172,11 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths(m))...)
 		return
 	}
+	planned := m
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	// A game may end between plan and apply, and an update moves an environment without sandboxes
+	// to the engine that answers. What was planned stands; the next Read tells.
+	m.Status, m.EndedBy, m.EndedAt, m.Instance = planned.Status, planned.EndedBy, planned.EndedAt, planned.Instance
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 

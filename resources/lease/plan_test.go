@@ -42,6 +42,7 @@ func TestAccLeaseEngineAway(t *testing.T) {
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + leased(w, "")},
 			{Config: away + leased(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{Config: away + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
 	})

@@ -164,7 +164,8 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
 		return
 	}
-	resp.Diagnostics.Append(flatten(ctx, lease, svc.LedgerID, &m)...)
+	// The rest was planned as the state has it; what happens meanwhile is for the next Read to tell.
+	resp.Diagnostics.Append(m.flattenSettings(ctx, lease.Settings)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
