@@ -18,6 +18,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
 	dockerclient "github.com/docker/docker/client"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
@@ -180,7 +181,7 @@ func (w *World) checkNothingLeft(url string) {
 	defer cancel()
 	store, err := ledger.Open(ctx, url, ledger.Options{})
 	w.Must(err)
-	label := "io.sandbox-lease.ledger=" + store.ID()
+	label, repository := "io.sandbox-lease.ledger="+store.ID(), "sandbox-"+store.ID()
 	w.Must(store.Close())
 	containers, err := w.Docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	w.Must(err)
@@ -193,6 +194,13 @@ func (w *World) checkNothingLeft(url string) {
 	for _, v := range volumes.Volumes {
 		w.Errorf("volume %s was left behind", v.Name)
 		w.Must(w.Docker.VolumeRemove(ctx, v.Name, true))
+	}
+	images, err := w.Docker.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", repository))})
+	w.Must(err)
+	for _, i := range images {
+		w.Errorf("image %v was left behind", i.RepoTags)
+		_, err := w.Docker.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+		w.Must(err)
 	}
 }
 

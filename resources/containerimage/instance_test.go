@@ -1,0 +1,39 @@
+package containerimage
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/system"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+)
+
+// engine is a Docker engine of which only the id matters.
+type engine struct {
+	image.Engine
+	id string
+}
+
+func (e engine) Info(context.Context) (system.Info, error) { return system.Info{ID: e.id}, nil }
+
+// That another engine does not have the image says nothing about the one that does.
+func TestAnotherEngineIsAnError(t *testing.T) {
+	t.Parallel()
+	r := Resource{provider: &configured.Provider{
+		Images: image.NewBuilder(func() (image.Engine, error) { return engine{id: "new"}, nil }),
+	}}
+	m := Model{Name: types.StringValue("player"), Instance: types.StringValue("old")}
+	_, err := r.instance(t.Context(), m)
+	if sandbox.ReasonOf(err) != sandbox.ReasonOtherInstance || !strings.Contains(err.Error(), "engine old, but engine new answers") {
+		t.Errorf("got %v", err)
+	}
+	m.Instance = types.StringNull() // at import
+	if id, err := r.instance(t.Context(), m); id != "new" || err != nil {
+		t.Errorf("got %s, %v", id, err)
+	}
+}
