@@ -106,7 +106,8 @@ func (w *world) start(ctx context.Context) {
 	if err := w.reconciler.Start(ctx, w.prices); err != nil {
 		w.t.Fatal(err)
 	}
-	w.service.Store(&w.reconciler.Service)
+	service := w.reconciler.Service // the next start replaces it there
+	w.service.Store(&service)
 }
 
 // killAgainAndAgain kills and restarts the reconciler until ctx ends, and returns how often.
