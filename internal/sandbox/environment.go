@@ -79,7 +79,7 @@ type Resources struct {
 	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; Docker enforces it only where the engine can." minimum:"0"`
 }
 
-// DefaultResources are the limits of a sandbox whose environment names none (seed document 003).
+// DefaultResources are the limits of a sandbox whose environment names none.
 var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
 
 // InstanceType is a named size. The names and figures are those of Cloudflare Containers
