@@ -31,18 +31,21 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	defer cancel()
 	listed, err := x.List(bounded, e.store.ID())
 	if err != nil {
-		x.forget()
 		return err
 	}
 	var rows []ledger.Sandbox
+	var open []ledger.DriftFinding
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		rows, err = tx.InstanceSandboxes(instance)
+		if rows, err = tx.InstanceSandboxes(instance); err != nil {
+			return err
+		}
+		open, err = tx.OpenDrift(instance)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.lookAtAll(ctx, x, listed, rows), e.sweep(ctx, x, instance, listed, rows))
+	return errors.Join(e.lookAtAll(ctx, x, listed, rows, open), e.sweep(ctx, x, listed, rows, open))
 }
 
 // samplers bounds the readings of CPU time that are waited for at once: an engine answers all who
@@ -51,9 +54,10 @@ const samplers = 64
 
 // survey is one look at everything on an instance.
 type survey struct {
-	engine *Engine
-	x      *backend
-	listed map[string]sandbox.Observation
+	engine  *Engine
+	x       *backend
+	listed  map[string]sandbox.Observation
+	drifted map[string]bool // has open findings, which may be resolved
 
 	mu         sync.Mutex // guards what follows
 	asExpected []string
@@ -61,10 +65,14 @@ type survey struct {
 	failed     error
 }
 
-func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox) error {
-	v := &survey{engine: e, x: x, listed: make(map[string]sandbox.Observation, len(listed)), readings: make(map[string]ledger.Span)}
+func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox, open []ledger.DriftFinding) error {
+	v := &survey{engine: e, x: x, listed: make(map[string]sandbox.Observation, len(listed)),
+		drifted: make(map[string]bool), readings: make(map[string]ledger.Span)}
 	for _, o := range listed {
 		v.listed[o.SandboxID] = o
+	}
+	for _, f := range open {
+		v.drifted[f.SandboxID] = true
 	}
 	work := make(chan *ledger.Sandbox)
 	var wg sync.WaitGroup
@@ -88,7 +96,7 @@ func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Obs
 
 // one looks at one sandbox. Each is its own: one that cannot be looked at hides no other.
 func (v *survey) one(ctx context.Context, s *ledger.Sandbox) {
-	ok, err := v.engine.surveyOne(ctx, s, v.listed)
+	ok, err := v.asListed(ctx, s)
 	var out outcome
 	if err == nil && s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present {
 		out = v.engine.sample(ctx, v.x, v.engine.handle(s))
@@ -158,22 +166,19 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 	})
 }
 
-// surveyOne returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked
+// asListed returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked
 // at again, because the list is older than the row.
-func (e *Engine) surveyOne(ctx context.Context, s *ledger.Sandbox, listed map[string]sandbox.Observation) (bool, error) {
-	o, ok := listed[s.ID]
-	if ok && observable(s) && len(compare(s, o)) == 0 {
-		open, err := e.hasOpenDrift(ctx, s.ID)
-		if err != nil || !open {
-			return err == nil, err
-		}
+func (v *survey) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) {
+	o, ok := v.listed[s.ID]
+	if ok && observable(s) && !v.drifted[s.ID] && len(compare(s, o)) == 0 {
+		return true, nil
 	}
-	return e.look(ctx, s)
+	return v.engine.look(ctx, s)
 }
 
 // sweep records and, on the second look, destroys what carries our ledger's label and has no row
 // that wants it.
-func (e *Engine) sweep(ctx context.Context, x *backend, instance string, listed []sandbox.Observation, rows []ledger.Sandbox) error {
+func (e *Engine) sweep(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox, open []ledger.DriftFinding) error {
 	known := make(map[string]bool, len(rows))
 	for i := range rows {
 		known[rows[i].ID] = true
@@ -189,23 +194,19 @@ func (e *Engine) sweep(ctx context.Context, x *backend, instance string, listed 
 			failed = err
 		}
 	}
-	return errors.Join(failed, e.resolveOrphans(ctx, instance, present))
+	return errors.Join(failed, e.resolveOrphans(ctx, open, present))
 }
 
 // resolveOrphans closes the findings of orphans that went away by themselves.
-func (e *Engine) resolveOrphans(ctx context.Context, instance string, present map[string]bool) error {
+func (e *Engine) resolveOrphans(ctx context.Context, open []ledger.DriftFinding, present map[string]bool) error {
 	var gone []string
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
-		open, err := tx.OpenDrift(instance)
-		for _, f := range open {
-			if f.Kind == sandbox.DriftOrphan && !present[f.SandboxID] {
-				gone = append(gone, f.SandboxID)
-			}
+	for _, f := range open {
+		if f.Kind == sandbox.DriftOrphan && !present[f.SandboxID] {
+			gone = append(gone, f.SandboxID)
 		}
-		return err
-	})
-	if err != nil || len(gone) == 0 {
-		return err
+	}
+	if len(gone) == 0 {
+		return nil
 	}
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		for _, id := range gone {
