@@ -297,3 +297,16 @@ func TestEngineErrorsAreNoObservation(t *testing.T) {
 		}
 	})
 }
+
+func TestSurveyThatFailsHoldsNothingUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		w.backend.Fail(fake.OpList, sandbox.Errorf(sandbox.Internal, "500"))
+		later(35 * time.Second) // a survey has failed
+		w.condition("game.finished", "")
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
