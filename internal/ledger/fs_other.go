@@ -2,5 +2,5 @@
 
 package ledger
 
-// refuseNetworkFileSystem cannot tell on this system; docs/guides say not to do it.
+// refuseNetworkFileSystem cannot tell on this system: the operator must see to it.
 func refuseNetworkFileSystem(string) error { return nil }
