@@ -24,14 +24,15 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// observable reports whether a row says something that a look could contradict.
-func observable(s *ledger.Sandbox) bool {
-	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.ClaimedFor == ""
+// observable reports whether a row says something that a look could contradict. While somebody works
+// on it, it does not; a claim that ran out is nobody's.
+func observable(s *ledger.Sandbox, now ledger.Time) bool {
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.ClaimedUntil <= now
 }
 
 // look returns whether all was as the ledger has it; only differences are written.
 func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
-	if !observable(s) {
+	if !observable(s, ledger.At(e.now())) {
 		return false, nil
 	}
 	x, err := e.backendFor(s.Backend)
@@ -60,7 +61,7 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		if err != nil {
 			return err
 		}
-		if now.LastSequence != s.LastSequence || now.ClaimedFor != "" {
+		if now.LastSequence != s.LastSequence || !observable(now, tx.Now) {
 			return nil
 		}
 		if end := timeUp(now, held, tx.Now); end != nil {

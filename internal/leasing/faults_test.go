@@ -310,3 +310,34 @@ func TestSurveyThatFailsHoldsNothingUp(t *testing.T) {
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 	})
 }
+
+// A process puts a sandbox to sleep by request and dies before it can record that.
+func TestSleepThatNobodyRecordedIsSeen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		l := w.acquire(ann)
+		later(time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		hung := w.newEngine(w.store)
+		w.backend.Fault(fake.OpSleep, func(context.Context) error {
+			w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StatePaused })
+			<-ctx.Done()
+			return away
+		})
+		go func() { _, _ = hung.Sleep(ctx, sandbox.LeaseRef{ID: annLease}) }()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { _ = hung.Close(); close(closed) }()
+		later(10 * time.Second) // its claim has run out
+		seen, err := w.engine.ObserveLease(w.Context(), annLease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen.Phase != sandbox.PhaseAsleep {
+			t.Errorf("phase %s, want it to be seen asleep", seen.Phase)
+		}
+		w.exec(annLease, "echo", "hello")
+		cancel()
+		<-closed
+	})
+}

@@ -86,11 +86,14 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 
 // enterPhase changes what was seen, with its usage period and its event.
 func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time, t sandbox.EventType, data any) error {
-	book, err := tx.KeepPriceBook(s.Backend, e.books[s.Backend])
-	if err != nil {
-		return err
-	}
 	s.Phase = p
+	var book *ledger.PriceBook // what is gone costs nothing more
+	if p != sandbox.PhaseGone {
+		var err error
+		if book, err = tx.KeepPriceBook(s.Backend, e.books[s.Backend]); err != nil {
+			return err
+		}
+	}
 	if err := tx.EnterState(s, p, at, book); err != nil {
 		return err
 	}

@@ -58,8 +58,7 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 		return false, errEnded(s, held, tx.Now)
 	}
 	u.row = *s
-	resting := s.ClaimedUntil > tx.Now && s.ClaimedFor != string(actNone)
-	if s.Phase != sandbox.PhaseAwake || resting {
+	if s.Phase != sandbox.PhaseAwake || s.ClaimedUntil > tx.Now {
 		return false, nil
 	}
 	if start != "" {
