@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -271,11 +270,5 @@ func (p PutEnvironment) Validate() error {
 type DeleteEnvironment struct {
 	ID string `json:"id"`
 	// Force ends the leases that are still active; without it they are a conflict.
-	Force bool   `json:"force,omitempty"`
-	Actor string `json:"-"`
-}
-
-// PinnedImage reports whether a reference names one immutable image.
-func PinnedImage(ref string) bool {
-	return strings.Contains(ref, "@sha256:") || strings.HasPrefix(ref, "sha256:")
+	Force bool `json:"force,omitempty"`
 }

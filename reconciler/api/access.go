@@ -92,7 +92,6 @@ func (s scoped) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironme
 	if err := s.environment(d.ID); err != nil {
 		return err
 	}
-	d.Actor = s.token.Source()
 	return s.service.DeleteEnvironment(ctx, d)
 }
 

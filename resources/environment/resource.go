@@ -201,7 +201,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	if err == nil {
 		err = svc.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{
-			ID: m.ID.ValueString(), Force: m.ForceDestroy.ValueBool(), Actor: m.Owner.ValueString(),
+			ID: m.ID.ValueString(), Force: m.ForceDestroy.ValueBool(),
 		})
 	}
 	switch {
