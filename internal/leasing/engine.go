@@ -18,8 +18,6 @@ type Config struct {
 	Executors []sandbox.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// Now is the clock; nil means time.Now. It must be the store's clock.
-	Now func() time.Time
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
@@ -57,9 +55,6 @@ func New(c Config) (*Engine, error) {
 	if c.Store == nil || len(c.Executors) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "leasing: a store and at least one executor are required")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	if c.IDs == nil {
 		c.IDs = sandbox.RandomIDs
 	}
@@ -67,7 +62,7 @@ func New(c Config) (*Engine, error) {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	e := &Engine{
-		store: c.Store, now: c.Now, ids: c.IDs, log: c.Logger, version: c.Version,
+		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]struct{}), holds: make(map[string]struct{}),
 		sampling: make(map[string]struct{}),

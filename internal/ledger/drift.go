@@ -5,7 +5,7 @@ import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 // SeeDrift records a difference: a new finding, or one more look at an open one. It returns the
 // finding and whether it is new.
 func (tx *Tx) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
-	open, err := first[DriftFinding](tx, "sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.SandboxID, f.Kind, f.Field)
+	open, err := first[DriftFinding](tx, "instance = ? AND sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.Instance, f.SandboxID, f.Kind, f.Field)
 	if err != nil {
 		return nil, false, err
 	}

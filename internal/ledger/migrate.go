@@ -17,7 +17,10 @@ var migrations embed.FS
 
 // schemaVersion is the newest migration of this program. A ledger whose min_reader is
 // higher has been changed in a way that this program would break.
-const schemaVersion = 1
+const schemaVersion = 2
+
+// minReader is the oldest schema version whose program may write to a ledger of this one.
+const minReader = 2
 
 // identity is the one row of ledgers.
 type identity struct {
@@ -25,6 +28,13 @@ type identity struct {
 	ID        string
 	MinReader int64
 	CreatedAt Time `gorm:"autoCreateTime:false"`
+	// DetailSince: usage before it is kept by UTC day only.
+	DetailSince Time
+	// PurgedEventID is the newest event that retention has removed.
+	PurgedEventID int64
+	// ClockSteps is how far the clock has been stepped so far, ClockSeenAt the latest moment written.
+	ClockSteps  Span
+	ClockSeenAt Time
 }
 
 func (identity) TableName() string { return "ledgers" }
@@ -47,7 +57,7 @@ func migrate(ctx context.Context, pool *sql.DB, db *gorm.DB, o Options) (string,
 		if _, err := p.Up(ctx); err != nil {
 			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w", have, schemaVersion, err)
 		}
-		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: 1, CreatedAt: At(o.Now())}
+		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: minReader, CreatedAt: At(o.Now())}
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
 			return "", unavailable("making the ledger's identity", err)
 		}

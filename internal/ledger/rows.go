@@ -66,8 +66,16 @@ type Environment struct {
 	EndedBy         string
 	EndedAt         Time
 	OpenedAt        Time
-	CreatedAt       Time `gorm:"autoCreateTime:false"`
-	UpdatedAt       Time `gorm:"autoUpdateTime:false"`
+	// PoolFailures counts sandboxes of its warm pool that could not be made, in a row; PoolError is
+	// the last one's text, and none is made before PoolDueAt.
+	PoolFailures int64
+	PoolError    string
+	PoolDueAt    Time
+	// BudgetPercent is the highest threshold of the budget that was announced in BudgetMonth.
+	BudgetMonth   string
+	BudgetPercent int64
+	CreatedAt     Time `gorm:"autoCreateTime:false"`
+	UpdatedAt     Time `gorm:"autoUpdateTime:false"`
 }
 
 // Lease is a row of leases.
@@ -116,6 +124,13 @@ type Sandbox struct {
 	EndReason    string
 	DestroyedAt  Time
 	CPUMark      Span
+	// LedgerID is the label under which its backend knows an adopted sandbox; "" is this ledger's.
+	LedgerID string
+	// PooledAt is when it was made for a warm pool, 0 if it was not.
+	PooledAt Time
+	// HardDeadline is the deadline that its backend was given when it was made; 0 is leased_at +
+	// max_lifetime.
+	HardDeadline Time
 
 	DueAt        Time
 	Attempts     int64
@@ -123,6 +138,8 @@ type Sandbox struct {
 	Claim        string
 	ClaimedFor   string
 	ClaimedUntil Time
+	// WakeAt is when to look again, claims included. The database computes it.
+	WakeAt       Time `gorm:"->"`
 	LastSequence int64
 }
 
@@ -198,6 +215,7 @@ type UsagePeriod struct {
 	EnvironmentID string
 	AgentDID      string `gorm:"column:agent_did"`
 	Backend       sandbox.Backend
+	Instance      string
 	PriceBookID   string
 	MemoryMB      int64
 	CPUMillis     int64
@@ -206,11 +224,41 @@ type UsagePeriod struct {
 	StartedAt     Time
 	EndedAt       Time
 	CPU           Span
+	// RolledAt is since when cost_days counts it, 0 before.
+	RolledAt Time
 }
 
 // Resources returns the size that the period is billed for.
 func (p *UsagePeriod) Resources() sandbox.Resources {
 	return sandbox.Resources{MemoryMB: p.MemoryMB, CPUMillis: p.CPUMillis, DiskMB: p.DiskMB}
+}
+
+// CostDay is a row of cost_days: ended usage of one lease on one UTC day.
+type CostDay struct {
+	Day           string `gorm:"primaryKey"`
+	EnvironmentID string `gorm:"primaryKey"`
+	LeaseID       string `gorm:"primaryKey"`
+	Instance      string `gorm:"primaryKey"`
+	AgentDID      string `gorm:"column:agent_did"`
+	Backend       sandbox.Backend
+	Generations   int64
+	Awake         Span
+	Asleep        Span
+	CPU           Span
+	Memory        int64 // MiB x milliseconds, awake
+	Disk          int64 // MB x milliseconds, awake
+	Cost          sandbox.NanoUSD
+	ShadowCost    sandbox.NanoUSD
+}
+
+// RetiredSandbox is a row of retired_sandboxes: what is left of a sandbox after its retention.
+type RetiredSandbox struct {
+	ID            string `gorm:"primaryKey"`
+	EnvironmentID string
+	LeaseID       string
+	Generation    int64
+	LastSequence  int64
+	DestroyedAt   Time
 }
 
 // DriftFinding is a row of drift_findings.

@@ -76,6 +76,9 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 // ID identifies the ledger. It is made with it and never changes.
 func (s *Store) ID() string { return s.id }
 
+// Now is the ledger's clock, which everything on it is timed by.
+func (s *Store) Now() time.Time { return s.now() }
+
 // Changed returns a channel that is closed at the next commit, by this process or, within
 // Options.Poll, by another one. Take it before reading what is waited for.
 func (s *Store) Changed() <-chan struct{} {

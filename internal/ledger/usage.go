@@ -32,7 +32,7 @@ func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBo
 	}
 	return tx.create(&UsagePeriod{
 		SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID,
-		Backend: s.Backend, PriceBookID: book.ID, MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB,
+		Backend: s.Backend, Instance: s.Instance, PriceBookID: book.ID, MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB,
 		State: state, StartedAt: at,
 	})
 }

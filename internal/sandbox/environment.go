@@ -122,6 +122,8 @@ type EnvironmentSpec struct {
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
+	Budget           *Budget           `json:"budget,omitempty" doc:"Most that a calendar month may cost. Default: no limit."`
+	WarmPool         *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
 }
 
 // WithDefaults returns the specification with every default filled in.
@@ -245,6 +247,9 @@ type Environment struct {
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
+	// BudgetUse is set where there is a budget, Pool where there is a warm pool.
+	BudgetUse *BudgetUse  `json:"budget_use,omitempty"`
+	Pool      *PoolStatus `json:"pool,omitempty"`
 }
 
 // PutEnvironment asks for an environment to be made or changed.

@@ -83,12 +83,14 @@ const (
 	DriftOutOfMemory DriftKind = "out_of_memory"
 	DriftChanged     DriftKind = "changed"
 	DriftOrphan      DriftKind = "orphan" // labelled as ours, known to no row
+	// DriftLeftover: a volume, network or helper of ours whose sandbox or environment is gone.
+	DriftLeftover DriftKind = "leftover"
 )
 
 // DriftFinding is one difference between ledger and backend, kept as a record.
 type DriftFinding struct {
 	ID            int64     `json:"id"`
-	Kind          DriftKind `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan"`
+	Kind          DriftKind `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover"`
 	SandboxID     string    `json:"sandbox_id"`
 	LeaseID       string    `json:"lease_id,omitempty"`
 	EnvironmentID string    `json:"environment_id,omitempty"`

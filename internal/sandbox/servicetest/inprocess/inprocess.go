@@ -29,7 +29,7 @@ func New(t *testing.T) servicetest.Env {
 	}
 	backend := fake.New("engine-1", c.Now)
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{backend}, Now: c.Now, Version: "test",
+		Store: store, Executors: []sandbox.Executor{backend}, Version: "test",
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	})
 	if err != nil {

@@ -1,0 +1,104 @@
+-- +goose Up
+-- Warm pools, budgets, costs by day, retention and the clock.
+
+-- A program of schema 1 would wake a pool's sandbox without telling it whose it is now.
+UPDATE ledgers SET min_reader = 2;
+-- Usage before this moment is kept by UTC day only; its periods are gone.
+ALTER TABLE ledgers ADD COLUMN detail_since INTEGER NOT NULL DEFAULT 0;
+-- The newest event that retention has removed.
+ALTER TABLE ledgers ADD COLUMN purged_event_id INTEGER NOT NULL DEFAULT 0;
+-- How far the clock has been stepped so far, microseconds, and the latest moment that was written.
+ALTER TABLE ledgers ADD COLUMN clock_steps INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
+
+-- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.
+CREATE TABLE clocks (
+    boot_id TEXT    PRIMARY KEY,
+    ahead   INTEGER NOT NULL, -- microseconds
+    seen_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+ALTER TABLE environments ADD COLUMN pool_failures INTEGER NOT NULL DEFAULT 0; -- in a row
+ALTER TABLE environments ADD COLUMN pool_error TEXT NOT NULL DEFAULT '';
+ALTER TABLE environments ADD COLUMN pool_due_at INTEGER NOT NULL DEFAULT 0; -- no pool sandbox is made before
+ALTER TABLE environments ADD COLUMN budget_month TEXT NOT NULL DEFAULT ''; -- 2006-01, UTC
+ALTER TABLE environments ADD COLUMN budget_percent INTEGER NOT NULL DEFAULT 0; -- highest threshold announced in it
+
+-- The label under which its backend knows an adopted sandbox; '' is this ledger's own.
+ALTER TABLE sandboxes ADD COLUMN ledger_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN pooled_at INTEGER NOT NULL DEFAULT 0; -- made for a pool then
+-- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
+ALTER TABLE sandboxes ADD COLUMN hard_deadline INTEGER NOT NULL DEFAULT 0;
+-- When to look again: nobody works on it before its claim has run out.
+ALTER TABLE sandboxes ADD COLUMN wake_at INTEGER GENERATED ALWAYS AS (max(due_at, claimed_until)) VIRTUAL;
+-- When a lease ends that nothing uses.
+ALTER TABLE sandboxes ADD COLUMN expires_at INTEGER GENERATED ALWAYS AS (min(last_activity + ttl, leased_at + max_lifetime)) VIRTUAL;
+DROP INDEX sandboxes_due;
+CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
+CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
+CREATE INDEX sandboxes_destroyed ON sandboxes (destroyed_at) WHERE phase = 'gone';
+
+-- What is left of a sandbox that retention has removed: its id is never used again.
+CREATE TABLE retired_sandboxes (
+    id             TEXT    PRIMARY KEY,
+    environment_id TEXT    NOT NULL,
+    lease_id       TEXT    NOT NULL,
+    generation     INTEGER NOT NULL,
+    last_sequence  INTEGER NOT NULL,
+    destroyed_at   INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX events_environment_at ON events (at) WHERE sandbox_id = '';
+CREATE INDEX deliveries_received ON deliveries (received_at);
+
+ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
+ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
+UPDATE usage_periods SET instance = (SELECT instance FROM sandboxes WHERE sandboxes.id = usage_periods.sandbox_id);
+CREATE INDEX usage_periods_unrolled ON usage_periods (id) WHERE rolled_at = 0;
+
+-- Ended usage, summed by UTC day and lease for ever. A pool's usage has no lease and no agent.
+CREATE TABLE cost_days (
+    day            TEXT    NOT NULL, -- 2006-01-02
+    environment_id TEXT    NOT NULL,
+    lease_id       TEXT    NOT NULL,
+    agent_did      TEXT    NOT NULL,
+    backend        TEXT    NOT NULL,
+    instance       TEXT    NOT NULL, -- the account
+    generations    INTEGER NOT NULL, -- sandboxes whose usage began on the day
+    awake          INTEGER NOT NULL, -- microseconds
+    asleep         INTEGER NOT NULL,
+    cpu            INTEGER NOT NULL,
+    memory         INTEGER NOT NULL, -- MiB x milliseconds, awake
+    disk           INTEGER NOT NULL, -- MB x milliseconds, awake
+    cost           INTEGER NOT NULL, -- nano-US-dollars
+    shadow_cost    INTEGER NOT NULL,
+    PRIMARY KEY (day, environment_id, lease_id, instance)
+) WITHOUT ROWID;
+CREATE INDEX cost_days_environment ON cost_days (environment_id, day);
+CREATE INDEX cost_days_agent ON cost_days (agent_did, day);
+
+-- SQLite changes a CHECK by a new table only.
+CREATE TABLE drift_findings_2 (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind           TEXT    NOT NULL CHECK (kind IN ('vanished', 'stopped', 'out_of_memory', 'changed', 'orphan', 'leftover')),
+    sandbox_id     TEXT    NOT NULL,
+    lease_id       TEXT    NOT NULL,
+    environment_id TEXT    NOT NULL,
+    instance       TEXT    NOT NULL,
+    field          TEXT    NOT NULL DEFAULT '',
+    expected       TEXT    NOT NULL DEFAULT '',
+    observed       TEXT    NOT NULL DEFAULT '',
+    first_seen_at  INTEGER NOT NULL,
+    last_seen_at   INTEGER NOT NULL,
+    looks          INTEGER NOT NULL DEFAULT 1,
+    resolved_at    INTEGER NOT NULL DEFAULT 0, -- 0 while open
+    resolution     TEXT    NOT NULL DEFAULT ''
+);
+INSERT INTO drift_findings_2 SELECT * FROM drift_findings;
+DROP TABLE drift_findings;
+ALTER TABLE drift_findings_2 RENAME TO drift_findings;
+CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
+CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
+
+-- +goose Down
+-- Migrations are additive; an older schema is restored from a backup.
