@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ type Engine struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	claims map[string]struct{}
+	claims map[string]string // the sandbox of each claim
 	holds  map[string]struct{}
 	// sampling holds the sandboxes whose CPU time is being read after a command.
 	sampling map[string]struct{}
@@ -64,7 +65,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
-		claims: make(map[string]struct{}), holds: make(map[string]struct{}),
+		claims: make(map[string]string), holds: make(map[string]struct{}),
 		sampling: make(map[string]struct{}),
 	}
 	for _, x := range c.Executors {
@@ -214,7 +215,7 @@ func (e *Engine) heartbeat() {
 		case <-tick.C:
 		}
 		e.mu.Lock()
-		claims, holds := keys(e.claims), keys(e.holds)
+		claims, holds := maps.Clone(e.claims), keys(e.holds)
 		e.mu.Unlock()
 		if len(claims)+len(holds) == 0 {
 			continue

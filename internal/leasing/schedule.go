@@ -80,25 +80,10 @@ func (e *Engine) Watch(ctx context.Context, b sandbox.Backend, ready func(), cha
 
 // retryNow makes the sandboxes of an instance due whose last step failed.
 func (e *Engine) retryNow(ctx context.Context, instance string) error {
-	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.InstanceSandboxes(instance)
-		if err != nil {
-			return err
-		}
-		var failed []string
-		for i := range rows {
-			if rows[i].Attempts > 0 {
-				failed = append(failed, rows[i].ID)
-			}
-		}
-		return tx.MakeDue(failed)
-	})
+	return e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.RetryFailed(instance) })
 }
 
 // Ready reports whether the ledger can be read, for health checks.
 func (e *Engine) Ready(ctx context.Context) error {
-	return e.store.Read(ctx, func(tx *ledger.Tx) error {
-		_, err := tx.Counts()
-		return err
-	})
+	return e.store.Read(ctx, func(tx *ledger.Tx) error { return tx.Ping() })
 }

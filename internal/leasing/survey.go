@@ -33,20 +33,23 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	var rows []ledger.Sandbox
 	var open []ledger.DriftFinding
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if rows, err = tx.InstanceSandboxes(instance); err != nil {
-			return err
-		}
 		open, err = tx.OpenDrift(instance)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.lookAtAll(ctx, x, listed, rows, open), e.sweep(ctx, x, listed, rows, open))
+	known, failed := e.lookAtAll(ctx, x, instance, listed, open)
+	if known == nil {
+		return failed // without all rows, nothing is known to be an orphan
+	}
+	return errors.Join(failed, e.sweep(ctx, x, listed, known, open))
 }
+
+// surveyPage bounds the rows that a survey holds in memory, and those that it changes at once.
+const surveyPage = 500
 
 // samplers bounds the readings of CPU time that are waited for at once: an engine answers all who
 // ask within a second together.
@@ -65,15 +68,41 @@ type survey struct {
 	failed     error
 }
 
-func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox, open []ledger.DriftFinding) error {
-	v := &survey{engine: e, x: x, listed: make(map[string]sandbox.Observation, len(listed)),
-		drifted: make(map[string]bool), readings: make(map[string]ledger.Span)}
+// lookAtAll looks at every living sandbox of an instance, and returns the ids of all, nil when they
+// could not be read.
+func (e *Engine) lookAtAll(ctx context.Context, x *backend, instance string, listed []sandbox.Observation, open []ledger.DriftFinding) (map[string]bool, error) {
+	v := &survey{engine: e, x: x, listed: make(map[string]sandbox.Observation, len(listed)), drifted: make(map[string]bool)}
 	for _, o := range listed {
 		v.listed[o.SandboxID] = o
 	}
 	for _, f := range open {
 		v.drifted[f.SandboxID] = true
 	}
+	known := make(map[string]bool, len(listed))
+	var failed error
+	for after := ""; ; {
+		var rows []ledger.Sandbox
+		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			rows, err = tx.InstanceSandboxes(instance, after, surveyPage)
+			return err
+		})
+		if err != nil {
+			return nil, errors.Join(failed, err)
+		}
+		for i := range rows {
+			known[rows[i].ID] = true
+		}
+		failed = errors.Join(failed, v.page(ctx, rows))
+		if len(rows) < surveyPage {
+			return known, failed
+		}
+		after = rows[len(rows)-1].ID
+	}
+}
+
+// page looks at some sandboxes and records what was seen.
+func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
+	v.asExpected, v.readings, v.failed = nil, make(map[string]ledger.Span), nil
 	work := make(chan *ledger.Sandbox)
 	var wg sync.WaitGroup
 	for range min(samplers, len(rows)) {
@@ -91,7 +120,7 @@ func (e *Engine) lookAtAll(ctx context.Context, x *backend, listed []sandbox.Obs
 	if len(v.asExpected)+len(v.readings) == 0 {
 		return v.failed
 	}
-	return errors.Join(v.failed, e.store.Write(ctx, v.record))
+	return errors.Join(v.failed, v.engine.store.Write(ctx, v.record))
 }
 
 // one looks at one sandbox. Each is its own: one that cannot be looked at hides no other.
@@ -178,11 +207,7 @@ func (v *survey) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 
 // sweep records and, on the second look, destroys what carries our ledger's label and has no row
 // that wants it.
-func (e *Engine) sweep(ctx context.Context, x *backend, listed []sandbox.Observation, rows []ledger.Sandbox, open []ledger.DriftFinding) error {
-	known := make(map[string]bool, len(rows))
-	for i := range rows {
-		known[rows[i].ID] = true
-	}
+func (e *Engine) sweep(ctx context.Context, x *backend, listed []sandbox.Observation, known map[string]bool, open []ledger.DriftFinding) error {
 	present := make(map[string]bool)
 	var failed error
 	for _, o := range listed {

@@ -93,7 +93,7 @@ func (e *Engine) keep(t *task) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.claims[t.claim] = struct{}{}
+	e.claims[t.claim] = t.row.ID
 }
 
 func (e *Engine) release(t *task) {

@@ -331,7 +331,7 @@ func (s suite) due(t *testing.T) {
 		return tx.SaveSandbox(row)
 	})
 	look("engine", 0, row.ClaimedUntil)
-	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims([]string{"c"}, tx.Now.Add(3e6)) })
+	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
 	now = now.Add(2 * time.Second)
 	look("engine", 0, ledger.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)

@@ -35,6 +35,9 @@ ALTER TABLE sandboxes ADD COLUMN wake_at INTEGER GENERATED ALWAYS AS (max(due_at
 ALTER TABLE sandboxes ADD COLUMN expires_at INTEGER GENERATED ALWAYS AS (min(last_activity + ttl, leased_at + max_lifetime)) VIRTUAL;
 DROP INDEX sandboxes_due;
 CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
+-- A survey reads an instance's sandboxes in pages.
+DROP INDEX sandboxes_instance;
+CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
 CREATE INDEX sandboxes_destroyed ON sandboxes (destroyed_at) WHERE phase = 'gone';
 

@@ -1,0 +1,98 @@
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"gorm.io/gorm"
+)
+
+// The loop asks these at every commit, so each is answered by an index however many sandboxes wait.
+
+// maxVariables bounds the values of one IN: a statement has 32,766 variables on SQLite, and 65,535
+// on PostgreSQL.
+const maxVariables = 500
+
+// waiting is the sandboxes of an instance that are not confirmed gone, by when to look again. Each
+// instance is asked for on its own: an index is in order for one of them only.
+func (tx *Tx) waiting(instance string) *gorm.DB {
+	return tx.db.Model(&Sandbox{}).Where("phase <> 'gone' AND instance = ?", instance).Order("wake_at")
+}
+
+// DueSandboxes returns the ids of sandboxes of the given instances that are due and that nobody
+// works on, the longest due first.
+func (tx *Tx) DueSandboxes(instances []string, limit int) ([]string, error) {
+	type due struct {
+		ID     string
+		WakeAt Time
+	}
+	var found []due
+	for _, instance := range instances {
+		var rows []due
+		err := tx.waiting(instance).Select("id", "wake_at").Where("wake_at <= ?", tx.Now).Limit(limit).Find(&rows).Error
+		if err != nil {
+			return nil, unavailable("looking for due sandboxes", err)
+		}
+		found = append(found, rows...)
+	}
+	slices.SortStableFunc(found, func(a, b due) int { return cmp.Compare(a.WakeAt, b.WakeAt) })
+	ids := make([]string, min(limit, len(found)))
+	for i := range ids {
+		ids[i] = found[i].ID
+	}
+	return ids, nil
+}
+
+// NextDue returns when the next sandbox of the given instances can be worked on, Never when none will.
+func (tx *Tx) NextDue(instances []string) (Time, error) {
+	next := Never
+	for _, instance := range instances {
+		var first []Time
+		if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil {
+			return Never, unavailable("looking for due sandboxes", err)
+		}
+		for _, at := range first {
+			next = min(next, at)
+		}
+	}
+	return next, nil
+}
+
+// RetryFailed makes the sandboxes of an instance due now whose last step failed.
+func (tx *Tx) RetryFailed(instance string) error {
+	_, err := rowCount("making sandboxes due", tx.db.Model(&Sandbox{}).
+		Where("phase <> 'gone' AND instance = ? AND attempts > 0", instance).Update("due_at", tx.Now))
+	return err
+}
+
+// ExtendClaims pushes the end of the claims that are still held to until. claims names the sandbox
+// of each.
+func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), maxVariables) {
+		ids := make([]string, len(some))
+		for i, claim := range some {
+			ids[i] = claims[claim]
+		}
+		_, err := rowCount("extending claims", tx.db.Model(&Sandbox{}).
+			Where("id IN ? AND phase <> 'gone' AND claim IN ?", ids, some).Update("claimed_until", until))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InstanceSandboxes returns the sandboxes of a backend instance that are not confirmed gone, a page
+// by id after the given one, without what only their making needs: environment variables, settings
+// and conditions.
+func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions").
+		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
+}
+
+// Ping reports whether the ledger can be read.
+func (tx *Tx) Ping() error {
+	var one int
+	return unavailable("reading the ledger", tx.db.Table("ledgers").Select("one").Limit(1).Scan(&one).Error)
+}

@@ -1,0 +1,176 @@
+package ledger_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	s, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	type query struct {
+		sql  string
+		vars []any
+	}
+	var asked []query
+	if err := s.OnQuery(func(sql string, vars []any) { asked = append(asked, query{sql, vars}) }); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
+		_, err := tx.DueSandboxes([]string{"engine-1", "engine-2"}, 32)
+		_, err2 := tx.NextDue([]string{"engine-1", "engine-2"})
+		_, err3 := tx.InstanceSandboxes("engine-1", "a", 500)
+		return errors.Join(err, err2, err3)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 5 {
+		t.Fatalf("%d queries were asked, want one for each instance and question", len(asked))
+	}
+	for i, q := range asked {
+		want := "USING INDEX sandboxes_wake ("
+		if i == 4 {
+			want = "USING INDEX sandboxes_instance (instance=? AND id>?)"
+		}
+		plan := explain(t, path, q.sql, q.vars)
+		covered := strings.ReplaceAll(plan, "COVERING INDEX", "INDEX")
+		if !strings.Contains(covered, want) || strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\nis answered by %s", q.sql, plan)
+		}
+	}
+}
+
+// explain returns SQLite's plan of a query.
+func explain(t *testing.T, path, query string, vars []any) string {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, vars...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(detail + "; ")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
+	t.Parallel()
+	s, err := ledger.Open(t.Context(), sqliteURL(t), ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	ids, claims := make([]string, 40_000), make(map[string]string)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("sandbox-%05d", i)
+		claims[ids[i]] = ids[i]
+	}
+	var last *ledger.Sandbox
+	err = s.Write(t.Context(), func(tx *ledger.Tx) error {
+		last = ledgertest.Sandbox(tx, "e", 1)
+		last.ID, last.Phase, last.Claim = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1]
+		err := errors.Join(ledgertest.Environment(tx, "e"), tx.CreateSandbox(last),
+			tx.AddHold(&ledger.Hold{SandboxID: last.ID, Holder: "h", Until: 7}))
+		return errors.Join(err, tx.Observed(ids), tx.ExtendClaims(claims, tx.Now.Add(5)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
+		row, err := tx.Sandbox(last.ID)
+		if err == nil && (row.ObservedAt == 0 || row.ClaimedUntil != row.ObservedAt.Add(5)) {
+			t.Errorf("the last one was observed at %d and is claimed until %d", row.ObservedAt, row.ClaimedUntil)
+		}
+		held, err2 := tx.HeldUntilOf(ids)
+		if held[last.ID] != 7 {
+			t.Errorf("the last one is held until %d, want 7", held[last.ID])
+		}
+		return errors.Join(err, err2)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BenchmarkDue finds what is due, 1,000 of 100,000 leases, as the loop asks for it.
+func BenchmarkDue(b *testing.B) {
+	s, err := ledger.Open(b.Context(), "sqlite://"+filepath.Join(b.TempDir(), "ledger.db"), ledger.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	fill(b, s, 100_000, 1_000)
+	b.ResetTimer()
+	for b.Loop() {
+		err := s.Read(b.Context(), func(tx *ledger.Tx) error {
+			ids, err := tx.DueSandboxes([]string{"engine"}, 1_000)
+			if err == nil && len(ids) != 1_000 {
+				b.Fatalf("%d are due", len(ids))
+			}
+			_, err2 := tx.NextDue([]string{"engine"})
+			return errors.Join(err, err2)
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// fill stores n sleeping leases, of which some are due.
+func fill(tb testing.TB, s *ledger.Store, n, due int) {
+	tb.Helper()
+	const page = 1000
+	for from := 0; from < n; from += page {
+		err := s.Write(tb.Context(), func(tx *ledger.Tx) error {
+			if from == 0 {
+				if err := ledgertest.Environment(tx, "e"); err != nil {
+					return err
+				}
+			}
+			for i := from; i < from+page; i++ {
+				row := ledgertest.Sandbox(tx, "e", 1)
+				lease := fmt.Sprintf("did:plc:%d::e", i)
+				row.LeaseID, row.Phase, row.DueAt = &lease, sandbox.PhaseAsleep, tx.Now
+				if i%(n/due) != 0 {
+					row.DueAt = tx.Now.Add(3_600_000_000)
+				}
+				if err := tx.CreateSandbox(row); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
