@@ -40,6 +40,8 @@ type Engine struct {
 	life context.Context
 	end  context.CancelFunc
 	wg   sync.WaitGroup
+	// refused is done once a ledger that never knew a sandbox has refused to judge what it found.
+	refused sync.Once
 
 	mu     sync.Mutex // guards what follows
 	closed bool

@@ -255,32 +255,6 @@ func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
 	})
 }
 
-func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.environment()
-		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: "orphan", Instance: "engine-1"}})
-		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: "another", EnvironmentID: game, SandboxID: "neighbour", Instance: "engine-1"}})
-		survey := func(left int) {
-			t.Helper()
-			if err := w.engine.Survey(w.Context(), sandbox.Docker); err != nil {
-				t.Fatal(err)
-			}
-			if n := len(w.backend.Sandboxes()); n != left {
-				t.Fatalf("%d sandboxes, want %d", n, left)
-			}
-		}
-		survey(2)
-		survey(2) // a ledger that never knew a sandbox judges nothing
-		w.acquire(ann)
-		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: "orphan2", Instance: "engine-1"}})
-		survey(3) // the first orphan, long seen, goes; the second is seen once
-		survey(2)
-		if _, ok := w.backend.Sandboxes()["neighbour"]; !ok {
-			t.Error("another ledger's sandbox was destroyed")
-		}
-	})
-}
-
 func TestEngineErrorsAreNoObservation(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

@@ -13,7 +13,7 @@ func (tx *Tx) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
 		f.FirstSeenAt, f.LastSeenAt, f.Looks = tx.Now, tx.Now, 1
 		return &f, true, tx.create(&f)
 	}
-	open.LastSeenAt, open.Expected, open.Observed = tx.Now, f.Expected, f.Observed
+	open.LastSeenAt, open.Expected, open.Observed, open.Resolution = tx.Now, f.Expected, f.Observed, f.Resolution
 	open.Looks++
 	return open, false, tx.save(open)
 }
@@ -26,6 +26,13 @@ func (tx *Tx) ResolveDrift(sandboxID, field, resolution string) error {
 		q = q.Where("kind = ? AND field = ?", sandbox.DriftChanged, field)
 	}
 	_, err := rowCount("resolving drift", q.Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
+	return err
+}
+
+// ResolveFinding closes one open finding.
+func (tx *Tx) ResolveFinding(id int64, resolution string) error {
+	_, err := rowCount("resolving drift", tx.db.Model(&DriftFinding{}).Where("id = ? AND resolved_at = 0", id).
+		Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
 	return err
 }
 

@@ -19,7 +19,11 @@ func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 // HasSandboxes reports whether the ledger ever knew a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
 	s, err := first[Sandbox](tx, "1 = 1")
-	return s != nil, err
+	if s != nil || err != nil {
+		return s != nil, err
+	}
+	retired, err := first[RetiredSandbox](tx, "1 = 1")
+	return retired != nil, err
 }
 
 // Observed records that the given sandboxes were seen now as the ledger has them.

@@ -22,6 +22,7 @@ type Executor interface {
 	Lifecycle
 	Runner
 	Observer
+	Cleaner
 	io.Closer
 }
 
@@ -126,13 +127,20 @@ const (
 // Observation is what a backend says about one sandbox.
 type Observation struct {
 	Handle
-	State     State
-	Image     string // the reference or id that the sandbox was made from, as the spec had it
-	Resources Resources
-	ExitCode  int
-	OOMKilled bool
-	StartedAt time.Time
-	StoppedAt time.Time
+	// LeaseID, AgentDID, Generation and Deadline are those that the sandbox was made with, zero where
+	// the backend does not know them.
+	LeaseID    string
+	AgentDID   string
+	Generation int64
+	Deadline   time.Time
+	State      State
+	Image      string // the reference or id that the sandbox was made from, as the spec had it
+	Resources  Resources
+	ExitCode   int
+	OOMKilled  bool
+	CreatedAt  time.Time
+	StartedAt  time.Time
+	StoppedAt  time.Time
 }
 
 // Usage is what a sandbox has used.

@@ -101,7 +101,8 @@ type DriftFinding struct {
 	FirstSeenAt   time.Time `json:"first_seen_at"`
 	LastSeenAt    time.Time `json:"last_seen_at"`
 	ResolvedAt    time.Time `json:"resolved_at,omitzero"`
-	Resolution    string    `json:"resolution,omitempty"`
+	// Resolution says how it was resolved or, while it is open, who has to do what.
+	Resolution string `json:"resolution,omitempty"`
 }
 
 // DriftFilter selects findings, newest first.

@@ -3,6 +3,8 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -66,14 +68,19 @@ func observe(c container.InspectResponse) sandbox.Observation {
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
 			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
 		},
-		State: stateOf(c.State),
-		Image: labels[labelImage],
+		LeaseID:    labels[labelLease],
+		AgentDID:   labels[labelAgent],
+		Generation: generationOf(labels),
+		Deadline:   deadlineOf(c.Config.Entrypoint),
+		State:      stateOf(c.State),
+		Image:      labels[labelImage],
 		Resources: sandbox.Resources{
 			MemoryMB:  c.HostConfig.Memory >> 20,
 			CPUMillis: c.HostConfig.NanoCPUs / 1e6,
 		},
 		ExitCode:  c.State.ExitCode,
 		OOMKilled: diedOfMemory(c.State),
+		CreatedAt: parseTime(c.Created),
 		StartedAt: parseTime(c.State.StartedAt),
 		StoppedAt: parseTime(c.State.FinishedAt),
 	}
@@ -84,6 +91,28 @@ func observe(c container.InspectResponse) sandbox.Observation {
 		o.Image = c.Image // not what the specification's reference stood for
 	}
 	return o
+}
+
+// generationOf returns the generation in a sandbox's labels, 0 when it has none.
+func generationOf(labels map[string]string) int64 {
+	n, err := strconv.ParseInt(labels[labelGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// deadlineOf returns the deadline that a sandbox's process 1 was given, the zero time when it has none.
+func deadlineOf(entrypoint []string) time.Time {
+	i := slices.Index(entrypoint, deadlineFlag)
+	if i < 0 || i+1 >= len(entrypoint) {
+		return time.Time{}
+	}
+	micros, err := strconv.ParseInt(entrypoint[i+1], 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
 }
 
 // diedOfMemory reports whether a sandbox ended for want of memory. The engine's own mark also stands

@@ -19,6 +19,9 @@ import (
 // maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
 const maxConfig = 96 << 10
 
+// deadlineFlag is the guest's argument that names the sandbox's deadline, in Unix microseconds.
+const deadlineFlag = "-deadline"
+
 // Spawn implements sandbox.Lifecycle. The container's name is the lock: whoever creates it wins,
 // and it is only created once its volumes are filled.
 func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
@@ -208,7 +211,7 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config
 		Env:        assignments(env),
 		WorkingDir: "/",
 		Entrypoint: []string{guest.Path, "init",
-			"-deadline", strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-config", string(spec.Config)},
+			deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-config", string(spec.Config)},
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}

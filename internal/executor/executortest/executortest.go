@@ -29,6 +29,7 @@ type Config struct {
 func Run(t *testing.T, cfg Config) {
 	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(t, cfg) })
 	t.Run("Observer", func(t *testing.T) { testObserver(t, cfg) })
+	t.Run("Cleaner", func(t *testing.T) { testCleaner(t, cfg) })
 	t.Run("Exec", func(t *testing.T) { testExec(t, cfg) })
 	t.Run("Hardening", func(t *testing.T) { testHardening(t, cfg) })
 	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })

@@ -38,12 +38,14 @@ func inspectReports(t *testing.T, w *world) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	got, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
-	want := sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, StartedAt: got.StartedAt}
+	want := sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources,
+		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
+		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt}
 	if got != want {
 		t.Errorf("observation is\n%+v, want\n%+v", got, want)
 	}
-	if got.StartedAt.Before(before) {
-		t.Errorf("started at %s, want after %s", got.StartedAt, before)
+	if got.CreatedAt.Before(before) || got.StartedAt.Before(got.CreatedAt) {
+		t.Errorf("made at %s and started at %s, want that order and after %s", got.CreatedAt, got.StartedAt, before)
 	}
 }
 

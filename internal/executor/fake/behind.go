@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -63,8 +64,24 @@ func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
 func (x *Executor) Plant(spec sandbox.SandboxSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.boxes[spec.SandboxID] = &box{spec: spec, files: make(map[string][]byte),
-		obs: sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, StartedAt: x.now()}}
+	x.boxes[spec.SandboxID] = newBox(spec, x.now())
+}
+
+// PlantLeftover makes an object that nobody asked for; without a time it was made now.
+func (x *Executor) PlantLeftover(l sandbox.Leftover) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l.CreatedAt.IsZero() {
+		l.CreatedAt = x.now()
+	}
+	x.objects[l.Name] = l
+}
+
+// Objects returns what exists beside sandboxes, by name.
+func (x *Executor) Objects() map[string]sandbox.Leftover {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return maps.Clone(x.objects)
 }
 
 // Burn adds CPU time to a sandbox.

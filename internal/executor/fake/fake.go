@@ -27,6 +27,8 @@ const (
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
 	OpUsage       Op = "usage"
+	OpLeftovers   Op = "leftovers"
+	OpRemove      Op = "remove"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -40,6 +42,7 @@ type Executor struct {
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
 	installed map[sandbox.EnvironmentRef]bool
+	objects   map[string]sandbox.Leftover // what is beside sandboxes, by name
 }
 
 type box struct {
@@ -64,7 +67,7 @@ func New(instance string, now func() time.Time) *Executor {
 	return &Executor{
 		now: now, instance: instance, boxes: make(map[string]*box), spawned: make(map[string]int),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
-		installed: make(map[sandbox.EnvironmentRef]bool),
+		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 	}
 }
 
@@ -96,6 +99,7 @@ func (x *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, _ 
 	}
 	defer x.mu.Unlock()
 	x.installed[ref] = true
+	x.keep(environmentHandle(ref), sandbox.LeftoverGuest, sandbox.LeftoverSeed)
 	return nil
 }
 
@@ -111,6 +115,7 @@ func (x *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 		}
 	}
 	delete(x.installed, ref)
+	x.drop(environmentHandle(ref))
 	return nil
 }
 
@@ -121,16 +126,22 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	}
 	if _, ok := x.boxes[spec.SandboxID]; !ok {
 		x.spawned[spec.SandboxID]++
-		x.boxes[spec.SandboxID] = &box{
-			spec:  spec,
-			files: map[string][]byte{"/workspace/config.json": spec.Config},
-			obs: sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image,
-				Resources: spec.Resources, StartedAt: x.now()},
-		}
+		x.boxes[spec.SandboxID] = newBox(spec, x.now())
+		x.keep(spec.Handle, sandbox.LeftoverWorkspace, sandbox.LeftoverData)
 	}
 	x.mu.Unlock()
 	x.tell(spec.SandboxID)
 	return nil
+}
+
+func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
+	return &box{
+		spec:  spec,
+		files: map[string][]byte{"/workspace/config.json": spec.Config},
+		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
+			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
+			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
+	}
 }
 
 // Sleep implements sandbox.Executor.
@@ -168,6 +179,7 @@ func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 		return err
 	}
 	delete(x.boxes, h.SandboxID)
+	x.drop(h)
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
 	return nil

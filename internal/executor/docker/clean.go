@@ -1,0 +1,158 @@
+package docker
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Leftovers implements sandbox.Cleaner: the ledger's carriers, volumes and seed images.
+func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
+	carriers, err := e.carriersOf(ctx, ledgerID)
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := e.volumesOf(ctx, ledgerID, f)
+	if err != nil {
+		return nil, err
+	}
+	seeds, err := e.seedsOf(ctx, ledgerID, f)
+	return append(append(carriers, volumes...), seeds...), err
+}
+
+func (e *Executor) carriersOf(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleCarrier)})
+	found, err := fetch(ctx, e, read("list carriers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
+		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	})
+	var list []sandbox.Leftover
+	for _, c := range found {
+		name := c.ID
+		if len(c.Names) > 0 {
+			name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		list = append(list, leftover(name, c.Labels, time.Unix(c.Created, 0)))
+	}
+	return list, err
+}
+
+func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
+	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID), func(ctx context.Context) (volume.ListResponse, error) {
+		return e.api.VolumeList(ctx, volume.ListOptions{Filters: f})
+	})
+	var list []sandbox.Leftover
+	for _, v := range found.Volumes {
+		list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+	}
+	return list, err
+}
+
+func (e *Executor) seedsOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
+	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]image.Summary, error) {
+		return e.api.ImageList(ctx, image.ListOptions{Filters: f})
+	})
+	var list []sandbox.Leftover
+	for _, img := range found {
+		name := img.ID
+		if len(img.RepoTags) > 0 {
+			name = img.RepoTags[0]
+		}
+		list = append(list, leftover(name, img.Labels, time.Unix(img.Created, 0)))
+	}
+	return list, err
+}
+
+func leftover(name string, labels map[string]string, created time.Time) sandbox.Leftover {
+	return sandbox.Leftover{
+		Handle: sandbox.Handle{
+			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
+			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
+		},
+		Kind: sandbox.LeftoverKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
+	}
+}
+
+// RemoveLeftover implements sandbox.Cleaner. It waits for nothing: what is in use is a conflict.
+func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+	if err := checkRef(environmentOf(l.Handle)); err != nil {
+		return err
+	}
+	var err error
+	switch l.Kind {
+	case sandbox.LeftoverCarrier:
+		err = e.removeCarrier(ctx, l)
+	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverGuest:
+		err = e.removeLeftVolume(ctx, l)
+	case sandbox.LeftoverSeed:
+		err = e.removeLeftSeed(ctx, l)
+	default:
+		return sandbox.Errorf(sandbox.Invalid, "docker: %s: nothing that this program makes is a %q", l.Name, l.Kind)
+	}
+	if isCode(err, sandbox.NotFound) {
+		return e.confirm(ctx, l.Instance)
+	}
+	return err
+}
+
+// leftoverLabels are what must still be on an object for it to be removed.
+func leftoverLabels(l sandbox.Leftover) map[string]string {
+	labels := environmentLabels(environmentOf(l.Handle), role(l.Kind))
+	if l.SandboxID != "" {
+		labels[labelSandbox] = l.SandboxID
+	}
+	return labels
+}
+
+func (e *Executor) removeCarrier(ctx context.Context, l sandbox.Leftover) error {
+	c, err := e.lookUp(ctx, l.Name)
+	if err != nil {
+		return err
+	}
+	if err := e.checkLabels("container", l.Name, c.Config.Labels, leftoverLabels(l)); err != nil {
+		return err
+	}
+	return e.removeContainer(ctx, c.ID)
+}
+
+func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) error {
+	v, err := fetch(ctx, e, read("look for volume", l.Name), func(ctx context.Context) (volume.Volume, error) {
+		return e.api.VolumeInspect(ctx, l.Name)
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.checkLabels("volume", l.Name, v.Labels, leftoverLabels(l)); err != nil {
+		return err
+	}
+	return e.do(ctx, change("remove volume", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+		return e.api.VolumeRemove(ctx, l.Name, false)
+	})
+}
+
+func (e *Executor) removeLeftSeed(ctx context.Context, l sandbox.Leftover) error {
+	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (image.InspectResponse, error) {
+		return e.api.ImageInspect(ctx, l.Name)
+	})
+	if err != nil {
+		return err
+	}
+	var labels map[string]string
+	if img.Config != nil {
+		labels = img.Config.Labels
+	}
+	if err := e.checkLabels("image", l.Name, labels, leftoverLabels(l)); err != nil {
+		return err
+	}
+	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+		_, err := e.api.ImageRemove(ctx, l.Name, image.RemoveOptions{PruneChildren: true})
+		return err
+	})
+}

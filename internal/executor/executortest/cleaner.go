@@ -1,0 +1,115 @@
+package executortest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func testCleaner(t *testing.T, cfg Config) {
+	for name, test := range map[string]func(*testing.T, *world){
+		"what sandboxes and environments have is listed":  leftoversListed,
+		"another ledger's objects are not listed":         leftoversOfThisLedger,
+		"what is in use is not removed":                   leftoverInUse,
+		"what nothing uses is removed, twice as well":     leftoverRemoved,
+		"what is somebody else's now is not removed":      leftoverOfSomebodyElse,
+		"a kill leaves nothing over of its sandbox alone": killLeavesNothing,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld(t, cfg))
+		})
+	}
+}
+
+// owned returns what the backend has that belongs to h, shared objects for an h without sandbox.
+func (w *world) owned(t *testing.T, h sandbox.Handle) []sandbox.Leftover {
+	t.Helper()
+	all, err := w.x.Leftovers(t.Context(), h.LedgerID)
+	must(t, err)
+	return slices.DeleteFunc(all, func(l sandbox.Leftover) bool { return l.Handle != h })
+}
+
+// shared stands for what the sandboxes of the environment share.
+func (w *world) shared() sandbox.Handle {
+	return sandbox.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance}
+}
+
+func (w *world) wantOwned(t *testing.T, h sandbox.Handle) []sandbox.Leftover {
+	t.Helper()
+	owned := w.owned(t, h)
+	if len(owned) == 0 {
+		t.Skip("the backend keeps nothing beside sandboxes")
+	}
+	return owned
+}
+
+func leftoversListed(t *testing.T, w *world) {
+	h := w.spawn(t)
+	for _, l := range append(w.wantOwned(t, h), w.wantOwned(t, w.shared())...) {
+		if l.Name == "" || l.Kind == "" || l.CreatedAt.IsZero() {
+			t.Errorf("it is listed as %+v", l)
+		}
+	}
+}
+
+func leftoversOfThisLedger(t *testing.T, w *world) {
+	theirs := newWorld(t, w.Config)
+	theirs.wantOwned(t, theirs.spawn(t))
+	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	for _, l := range all {
+		if l.LedgerID != w.ref.LedgerID {
+			t.Errorf("the list has another ledger's %+v", l)
+		}
+	}
+}
+
+func leftoverInUse(t *testing.T, w *world) {
+	h := w.spawn(t)
+	for _, l := range append(w.wantOwned(t, h), w.owned(t, w.shared())...) {
+		if l.Kind != sandbox.LeftoverSeed { // it is copied from, and then not used
+			wantError(t, w.x.RemoveLeftover(t.Context(), l), sandbox.Conflict, "")
+		}
+	}
+	w.wantState(t, h, sandbox.StateRunning)
+}
+
+func leftoverRemoved(t *testing.T, w *world) {
+	h := w.spawn(t)
+	left := append(w.wantOwned(t, h), w.wantOwned(t, w.shared())...)
+	w.RemoveBehindBack(t, h)
+	for range 2 {
+		for _, l := range left {
+			must(t, w.x.RemoveLeftover(t.Context(), l))
+		}
+	}
+	if left := append(w.owned(t, h), w.owned(t, w.shared())...); len(left) != 0 {
+		t.Errorf("still there: %+v", left)
+	}
+}
+
+func leftoverOfSomebodyElse(t *testing.T, w *world) {
+	h := w.spawn(t)
+	left := w.wantOwned(t, h)
+	w.RemoveBehindBack(t, h)
+	for _, l := range left {
+		l.SandboxID = sandbox.RandomIDs(sandbox.SandboxIDLength)
+		wantError(t, w.x.RemoveLeftover(t.Context(), l), sandbox.Conflict, "")
+	}
+	if now := w.owned(t, h); len(now) != len(left) {
+		t.Errorf("%d objects are left of %d", len(now), len(left))
+	}
+	must(t, w.x.Kill(t.Context(), h))
+}
+
+func killLeavesNothing(t *testing.T, w *world) {
+	h := w.spawn(t)
+	w.wantOwned(t, h)
+	must(t, w.x.Kill(t.Context(), h))
+	if left := w.owned(t, h); len(left) != 0 {
+		t.Errorf("left over: %+v", left)
+	}
+	w.wantOwned(t, w.shared())
+}

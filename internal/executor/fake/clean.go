@@ -1,0 +1,75 @@
+package fake
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Leftovers implements sandbox.Executor.
+func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	if err := x.enter(ctx, OpLeftovers, ""); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	var all []sandbox.Leftover
+	for _, o := range x.objects {
+		if o.LedgerID == ledgerID {
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// RemoveLeftover implements sandbox.Executor.
+func (x *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+	if err := x.enter(ctx, OpRemove, l.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	have, ok := x.objects[l.Name]
+	if !ok {
+		return nil
+	}
+	if have.Handle != l.Handle || have.Kind != l.Kind {
+		return sandbox.Errorf(sandbox.Conflict, "%s is something else's now", l.Name)
+	}
+	if x.used(have) {
+		return sandbox.Errorf(sandbox.Conflict, "%s is in use", l.Name)
+	}
+	delete(x.objects, l.Name)
+	return nil
+}
+
+// used reports whether a sandbox uses an object. Its caller holds mu.
+func (x *Executor) used(o sandbox.Leftover) bool {
+	for _, b := range x.boxes {
+		if b.spec.Handle == o.Handle || o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
+			return true
+		}
+	}
+	return false
+}
+
+func environmentHandle(ref sandbox.EnvironmentRef) sandbox.Handle {
+	return sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance}
+}
+
+// keep makes objects that belong to h, unless they are there. Its caller holds mu.
+func (x *Executor) keep(h sandbox.Handle, kinds ...sandbox.LeftoverKind) {
+	for _, k := range kinds {
+		name := h.LedgerID + "-" + h.EnvironmentID + "-" + h.SandboxID + "-" + string(k)
+		if _, ok := x.objects[name]; !ok {
+			x.objects[name] = sandbox.Leftover{Handle: h, Kind: k, Name: name, CreatedAt: x.now()}
+		}
+	}
+}
+
+// drop removes the objects that belong to h. Its caller holds mu.
+func (x *Executor) drop(h sandbox.Handle) {
+	for name, o := range x.objects {
+		if o.Handle == h {
+			delete(x.objects, name)
+		}
+	}
+}

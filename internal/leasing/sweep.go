@@ -1,0 +1,164 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// strayLooks is how often something must be seen before it is destroyed: the first look may have
+// raced with a ledger that is being restored.
+const strayLooks = 2
+
+// How findings about strays are resolved.
+const (
+	resolvedDestroyed = "destroyed by the sweep: no row wanted it"
+	resolvedAway      = "it is no longer there"
+	resolvedWanted    = "the ledger wants it now"
+	// howToAdopt is for whoever finds sandboxes of a ledger that was emptied or restored.
+	howToAdopt = "this ledger never knew a sandbox and destroys nothing: take it in with `terraform-provider-sandbox reconciler adopt`, or remove it by hand"
+)
+
+// swept is a stray after a sweep.
+type swept struct {
+	stray
+	// kept says why it was not destroyed, "" when it was.
+	kept string
+}
+
+// sweep records what no row wants, and destroys what was seen twice and is older than the grace.
+// Each is its own: one that cannot be removed keeps no other. What went away, or is wanted, is
+// resolved. Where anything could not be listed, nothing is destroyed and nothing is resolved.
+func (v *inventory) sweep(ctx context.Context) ([]swept, error) {
+	if err := errors.Join(v.unlisted, v.unread); err != nil {
+		return nil, err
+	}
+	strays, judges, err := v.judge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if strays, err = v.record(ctx, strays, judges); err != nil {
+		return nil, err
+	}
+	var failed []error
+	results := make([]swept, len(strays))
+	for i, s := range strays {
+		results[i] = swept{stray: s, kept: keep(s.seen, judges, v.engine.now())}
+		if results[i].kept != "" {
+			continue
+		}
+		if err := v.destroy(ctx, s); err != nil {
+			results[i].kept = err.Error()
+			failed = append(failed, err)
+		}
+	}
+	return results, errors.Join(append(failed, v.resolve(ctx, strays))...)
+}
+
+// judge returns what no row wants, and whether the ledger may judge: one that never knew a sandbox
+// was emptied or restored.
+func (v *inventory) judge(ctx context.Context) (strays []stray, judges bool, err error) {
+	err = v.engine.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if judges, err = tx.HasSandboxes(); err != nil {
+			return err
+		}
+		strays, err = v.strays(tx)
+		return err
+	})
+	return strays, judges, err
+}
+
+// record keeps strays as findings, and returns those that no row wants still.
+func (v *inventory) record(ctx context.Context, strays []stray, judges bool) ([]stray, error) {
+	if len(strays) == 0 {
+		return nil, nil
+	}
+	var kept []stray
+	err := v.engine.store.Write(ctx, func(tx *ledger.Tx) error {
+		kept = kept[:0]
+		for _, s := range strays {
+			wanted, err := v.wanted(tx, s)
+			if err != nil {
+				return err
+			}
+			if wanted {
+				continue
+			}
+			if !judges {
+				s.seen.Resolution = howToAdopt
+			}
+			finding, isNew, err := tx.SeeDrift(s.seen)
+			if err != nil {
+				return err
+			}
+			if isNew {
+				v.engine.log.Warn("leasing: found something with this ledger's label that no row wants", "kind", s.seen.Kind,
+					"sandbox", s.seen.SandboxID, "environment", s.seen.EnvironmentID, "object", s.seen.Field, "state", s.seen.Observed)
+			}
+			s.seen = *finding
+			kept = append(kept, s)
+		}
+		return nil
+	})
+	if err == nil && !judges && len(kept) > 0 {
+		v.engine.refused.Do(func() { v.engine.log.Warn("leasing: "+howToAdopt, "ledger", v.engine.store.ID(), "found", len(kept)) })
+	}
+	return kept, err
+}
+
+// keep says why something that was found is not destroyed, "" when it is. Pure.
+func keep(f ledger.DriftFinding, judges bool, now time.Time) string {
+	switch {
+	case !judges:
+		return howToAdopt
+	case f.Looks < strayLooks:
+		return "it was seen for the first time: the second look decides"
+	case f.FirstSeenAt.Time().Add(creationGrace).After(now):
+		return fmt.Sprintf("it was first seen less than %s ago", creationGrace)
+	}
+	return ""
+}
+
+func (v *inventory) destroy(ctx context.Context, s stray) error {
+	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	if err := s.remove(bounded); err != nil {
+		return fmt.Errorf("destroying the %s %s%s of environment %s: %w", s.seen.Kind, s.seen.SandboxID, s.seen.Field, s.seen.EnvironmentID, err)
+	}
+	return v.engine.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+		return tx.ResolveFinding(s.seen.ID, resolvedDestroyed)
+	})
+}
+
+// resolve closes the findings about what is a stray no longer.
+func (v *inventory) resolve(ctx context.Context, strays []stray) error {
+	still := make(map[int64]bool, len(strays))
+	for _, s := range strays {
+		still[s.seen.ID] = true
+	}
+	resolved := make(map[int64]string)
+	for _, f := range v.open {
+		if (f.Kind != sandbox.DriftOrphan && f.Kind != sandbox.DriftLeftover) || still[f.ID] {
+			continue
+		}
+		resolved[f.ID] = resolvedAway
+		if v.present(f) {
+			resolved[f.ID] = resolvedWanted
+		}
+	}
+	if len(resolved) == 0 {
+		return nil
+	}
+	return v.engine.store.Write(ctx, func(tx *ledger.Tx) error {
+		for id, how := range resolved {
+			if err := tx.ResolveFinding(id, how); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
