@@ -50,7 +50,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func (w *world) open() {
 	w.Helper()
-	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Poll: time.Hour})
+	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Now: time.Now, Poll: time.Hour})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -32,7 +32,7 @@ type identity struct {
 	DetailSince Time
 	// PurgedEventID is the newest event that retention has removed.
 	PurgedEventID int64
-	// ClockSteps is how far the clock has been stepped so far, ClockSeenAt the latest moment written.
+	// ClockSteps is the sum of all steps of the clock so far, ClockSeenAt the latest moment noted.
 	ClockSteps  Span
 	ClockSeenAt Time
 }

@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err), closeDB(writes))
 	}
 	s := &Store{
-		now: o.Now, poll: o.Poll, log: o.Logger, writes: writes, reads: reads,
+		now: o.Now, clock: newClock(o), poll: o.Poll, log: o.Logger, writes: writes, reads: reads,
 		jobs: make(chan *job, maxBatch), stop: make(chan struct{}), changed: make(chan struct{}),
 	}
 	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
@@ -64,6 +64,11 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	}
 	s.wg.Add(1)
 	go s.writer()
+	if s.clock != nil { // it may have been stepped while nobody looked
+		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
 	return s, nil
 }
 

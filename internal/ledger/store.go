@@ -18,6 +18,10 @@ import (
 type Options struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Boot is the time since boot, which tells a step of the clock from time that passed; nil means
+	// the host's where Now is nil, and otherwise that Now is never stepped. BootID names the boot.
+	Boot   func() time.Duration
+	BootID string
 	// IDs issues the ledger's id; nil means sandbox.RandomIDs.
 	IDs sandbox.IDs
 	// Poll is how often other processes' commits are looked for. Default 100ms.
@@ -39,6 +43,7 @@ type Store struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
+	clock   *clock     // nil: never stepped. Only the writer changes it
 	closed  bool
 	changed chan struct{}
 }
@@ -48,7 +53,7 @@ type Store struct {
 // used, Conflict for a ledger of a newer program, Unavailable.
 func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now, o.Boot, o.BootID = time.Now, sinceBoot, thisBoot()
 	}
 	if o.IDs == nil {
 		o.IDs = sandbox.RandomIDs
@@ -78,6 +83,13 @@ func (s *Store) ID() string { return s.id }
 
 // Now is the ledger's clock, which everything on it is timed by.
 func (s *Store) Now() time.Time { return s.now() }
+
+// stepped reports whether the clock was stepped and no write has seen it yet.
+func (s *Store) stepped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock.stepped(At(s.now()))
+}
 
 // Changed returns a channel that is closed at the next commit, by this process or, within
 // Options.Poll, by another one. Take it before reading what is waited for.
@@ -118,12 +130,25 @@ func closeDB(db *gorm.DB) error {
 
 // Read runs fn in one snapshot of the ledger.
 func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
+	if s.stepped() { // by the old clock's times, leases would seem to have ended
+		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
+			return err
+		}
+	}
 	db := s.reads.WithContext(ctx).Begin()
 	if db.Error != nil {
 		return unavailable("reading the ledger", db.Error)
 	}
 	defer db.Rollback()
 	return fn(&Tx{db: db, Now: At(s.now())})
+}
+
+// newClock returns the guard of a store's clock, nil where the clock is never stepped.
+func newClock(o Options) *clock {
+	if o.Boot == nil {
+		return nil
+	}
+	return &clock{boot: o.Boot, bootID: o.BootID}
 }
 
 // Tx is one transaction.

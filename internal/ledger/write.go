@@ -63,8 +63,14 @@ func (s *Store) batch(first *job) []*job {
 
 func (s *Store) commit(jobs []*job) {
 	results := make([]error, len(jobs))
-	err := s.writes.Transaction(func(db *gorm.DB) error {
+	var seen clock
+	err := s.writes.Transaction(func(db *gorm.DB) (err error) {
 		tx := &Tx{db: db, Now: At(s.now())}
+		if s.clock != nil {
+			if seen, err = s.clock.check(tx); err != nil {
+				return err
+			}
+		}
 		for i, j := range jobs {
 			if err := j.ctx.Err(); err != nil {
 				results[i] = sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
@@ -76,6 +82,10 @@ func (s *Store) commit(jobs []*job) {
 	})
 	if err != nil {
 		err = unavailable("committing to the ledger", err)
+	} else if s.clock != nil {
+		s.mu.Lock()
+		*s.clock = seen
+		s.mu.Unlock()
 	}
 	for i, j := range jobs {
 		if err != nil {

@@ -31,6 +31,9 @@ const (
 	EventEnvironmentReopened  EventType = "environment.reopened"
 	EventEnvironmentDestroyed EventType = "environment.destroyed"
 	EventConditionUnmatched   EventType = "condition.unmatched"
+
+	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
+	EventClockStepped EventType = "ledger.clock_stepped"
 )
 
 // Event is one entry of the append-only log.

@@ -28,6 +28,11 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("DueSandboxesAreFoundUntilClaimed", s.due)
 	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
 	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
+	t.Run("AStepOfTheClockMovesWhatLives", s.clockSteps)
+	t.Run("TimeThatPassedIsNotAStep", s.suspended)
+	t.Run("AStepIsDealtWithOnce", s.clockStepsOnce)
+	t.Run("AStepBetweenTwoProcessesIsSeen", s.stepBetweenProcesses)
+	t.Run("AClockThatWentBackOverARebootIsSeen", s.clockBackOverReboot)
 }
 
 type suite struct{ fresh func(t *testing.T) string }

@@ -7,7 +7,7 @@ UPDATE ledgers SET min_reader = 2;
 ALTER TABLE ledgers ADD COLUMN detail_since INTEGER NOT NULL DEFAULT 0;
 -- The newest event that retention has removed.
 ALTER TABLE ledgers ADD COLUMN purged_event_id INTEGER NOT NULL DEFAULT 0;
--- How far the clock has been stepped so far, microseconds, and the latest moment that was written.
+-- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
 ALTER TABLE ledgers ADD COLUMN clock_steps INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
 
@@ -15,6 +15,7 @@ ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE clocks (
     boot_id TEXT    PRIMARY KEY,
     ahead   INTEGER NOT NULL, -- microseconds
+    steps   INTEGER NOT NULL, -- ledgers.clock_steps at that time
     seen_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 

@@ -1,0 +1,84 @@
+package leasing_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn sets the clock of a busy host forward and back:
+// nothing ends early, everything ends when its time has passed, and the time that was used is paid.
+func TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn(t *testing.T) {
+	t.Parallel()
+	h := ledgertest.NewHost()
+	store, _ := h.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"))
+	backend := fake.New("engine-1", h.Now)
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	work := func() {
+		t.Helper()
+		ids, _, err := engine.Due(t.Context(), sandbox.MaxPage)
+		for _, id := range ids {
+			if err == nil {
+				err = engine.Work(t.Context(), id)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	never := sandbox.Duration(0)
+	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(time.Hour), SleepAfter: &never}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const leases = 20
+	for i := range leases {
+		if _, err := engine.Acquire(t.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i), EnvironmentID: game, Owner: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Pass(30 * time.Minute)
+	for _, step := range []time.Duration{30 * 24 * time.Hour, -60 * 24 * time.Hour, 30 * 24 * time.Hour} {
+		h.Step(step)
+		work()
+		if n := len(backend.Sandboxes()); n != leases {
+			t.Fatalf("after a step of %v there are %d sandboxes, want all %d", step, n, leases)
+		}
+	}
+	r, err := engine.Deliver(t.Context(), sandbox.Delivery{ID: "msg-1", Body: []byte("{}"), Condition: sandbox.Condition{
+		Type: "agent.death", Timestamp: h.Now(), Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: "did:plc:a0"}}})
+	if err != nil || r.Matched != 1 {
+		t.Errorf("a condition of now ends %d leases (%v), want 1", r.Matched, err)
+	}
+	h.Pass(29 * time.Minute)
+	work()
+	if n := len(backend.Sandboxes()); n != leases-1 {
+		t.Errorf("a minute before their time there are %d sandboxes, want %d", n, leases-1)
+	}
+	h.Pass(2 * time.Minute)
+	work()
+	if n := len(backend.Sandboxes()); n != 0 {
+		t.Errorf("after their time there are %d sandboxes", n)
+	}
+	costs, err := engine.Costs(t.Context(), sandbox.CostQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := (59 + 61*(leases-1)) * 60.0
+	if costs.Total.AwakeSeconds != want {
+		t.Errorf("%v s were used, want %v s", costs.Total.AwakeSeconds, want)
+	}
+}

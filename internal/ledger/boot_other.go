@@ -1,0 +1,18 @@
+//go:build !linux
+
+package ledger
+
+import (
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var processStart = time.Now()
+
+// sinceBoot is the time since this process began: elsewhere than on Linux, time that the host was
+// suspended may count as a step of the clock, which prolongs leases by as much.
+func sinceBoot() time.Duration { return time.Since(processStart) }
+
+// thisBoot names this process: nothing is known of steps between two of them.
+func thisBoot() string { return sandbox.RandomIDs(sandbox.SandboxIDLength) }

@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A clock that is stepped must not end leases in bulk, nor make them live longer. Every write first
+// compares how far the clock has come with how far the time since boot has, which counts suspended
+// time and which nobody can set. Where they differ, the clock was stepped, and in the same
+// transaction all that the old clock timed about what lives is moved by as much: what is left of a
+// lease, a retry, a claim or a usage period stays what it was. Time that passed while the host was
+// suspended or off is not a step.
+//
+// The sum of the steps is on the ledger, so that of several processes that see the same step one
+// moves the rows.
+const (
+	// clockTolerance is what is not called a step, and what a slow answer or a correction of NTP may take.
+	clockTolerance = 2 * time.Second
+	// clockSkew is one part in how many two clocks may drift apart that nobody corrects: 200 ppm, which
+	// is more than the quartz of any computer does.
+	clockSkew = 5000
+	// clockNotedEvery is how often the state is stored that a later process compares with.
+	clockNotedEvery = 10 * time.Second
+)
+
+// clock is what this process knows of the ledger's clock. Only the writer touches it.
+type clock struct {
+	bootID string
+	boot   func() time.Duration
+
+	known bool
+	ahead Span // of the clock over the time since boot, when last looked
+	steps Span // the ledger's sum of steps then
+	noted Time // when that was last stored
+}
+
+// clockRow is a row of clocks.
+type clockRow struct {
+	BootID string `gorm:"primaryKey"`
+	Ahead  Span
+	Steps  Span
+	SeenAt Time
+}
+
+func (clockRow) TableName() string { return "clocks" }
+
+// look reads the time since boot as the ledger's clock shows now.
+func (c *clock) look(now Time) Span { return Span(now) - Span(c.boot().Microseconds()) }
+
+// stepped reports whether the clock has been stepped since the last write.
+func (c *clock) stepped(now Time) bool {
+	return c != nil && c.known && beyond(c.look(now)-c.ahead, clockTolerance)
+}
+
+func beyond(d Span, tolerance time.Duration) bool {
+	return d > Span(tolerance.Microseconds()) || -d > Span(tolerance.Microseconds())
+}
+
+// check moves what the clock timed if it was stepped. It returns what this process knows of the
+// clock once the transaction is committed.
+func (c *clock) check(tx *Tx) (clock, error) {
+	next := *c
+	next.ahead = c.look(tx.Now)
+	jump := next.ahead - c.ahead
+	due := tx.Now-c.noted >= Time(clockNotedEvery.Microseconds()) || tx.Now < c.noted
+	if c.known && !beyond(jump, clockTolerance) && !due {
+		return next, nil
+	}
+	var self identity
+	if err := tx.db.Take(&self).Error; err != nil {
+		return next, unavailable("reading the ledger's clock", err)
+	}
+	if c.known {
+		jump -= self.ClockSteps - c.steps // what another process has dealt with
+	} else {
+		var err error
+		if jump, err = next.sinceLastProcess(tx, &self); err != nil {
+			return next, err
+		}
+	}
+	if beyond(jump, clockTolerance) {
+		if err := tx.moveClock(jump); err != nil {
+			return next, err
+		}
+		self.ClockSteps += jump
+	}
+	next.known, next.steps, next.noted = true, self.ClockSteps, tx.Now
+	return next, next.note(tx)
+}
+
+// sinceLastProcess returns how far the clock was stepped while no process of this boot looked.
+// Across a reboot only a clock that went back is known to be wrong: how long the host was off is not.
+func (c *clock) sinceLastProcess(tx *Tx, self *identity) (Span, error) {
+	last, err := first[clockRow](tx, "boot_id = ?", c.bootID)
+	if err != nil {
+		return 0, err
+	}
+	if last == nil {
+		return min(Span(tx.Now-self.ClockSeenAt), 0), nil
+	}
+	jump := c.ahead - last.Ahead - (self.ClockSteps - last.Steps)
+	elapsed := max(Span(tx.Now-last.SeenAt)-jump, 0)
+	if !beyond(jump, clockTolerance+time.Duration(elapsed/clockSkew)*time.Microsecond) {
+		jump = 0
+	}
+	return jump, nil
+}
+
+// note stores what a later process compares with.
+func (c *clock) note(tx *Tx) error {
+	err := tx.db.Model(&identity{}).Where("one = 1").
+		Updates(map[string]any{"clock_steps": c.steps, "clock_seen_at": tx.Now}).Error
+	if err == nil {
+		err = tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
+			Create(&clockRow{BootID: c.bootID, Ahead: c.ahead, Steps: c.steps, SeenAt: tx.Now}).Error
+	}
+	return unavailable("noting the ledger's clock", err)
+}
+
+// moveClock tells by the stepped clock what the old one timed about sandboxes that live, and what
+// is to happen later. Ended usage stays: it is as long as it was.
+func (tx *Tx) moveClock(step Span) error {
+	const living = "phase <> 'gone'"
+	moves := []struct {
+		table, where string
+		columns      []string
+	}{
+		{"sandboxes", living, []string{"leased_at", "ready_at", "last_activity", "observed_at", "pooled_at",
+			"hard_deadline", "due_at", "claimed_until"}},
+		{"holds", "1 = 1", []string{"until"}},
+		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
+		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
+	}
+	for _, m := range moves {
+		set := make(map[string]any, len(m.columns))
+		for _, column := range m.columns { // 0 is "not yet", and stays so
+			set[column] = gorm.Expr("CASE WHEN "+column+" = 0 THEN 0 ELSE "+column+" + ? END", int64(step))
+		}
+		if err := tx.db.Table(m.table).Where(m.where).Updates(set).Error; err != nil {
+			return unavailable("moving "+m.table+" by a step of the clock", err)
+		}
+	}
+	return tx.append(&Event{Type: sandbox.EventClockStepped}, map[string]any{"seconds": step.Duration().D().Seconds()})
+}

@@ -1,0 +1,231 @@
+package ledgertest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Host is a host whose clock can be set.
+type Host struct {
+	mu     sync.Mutex // guards what follows
+	clock  time.Time
+	boot   time.Duration
+	bootID string
+}
+
+// NewHost returns a host that booted an hour ago.
+func NewHost() *Host {
+	return &Host{clock: time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC), boot: time.Hour, bootID: "boot-1"}
+}
+
+// Options are those of a ledger on the host.
+func (h *Host) Options() ledger.Options {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return ledger.Options{Now: h.Now, Boot: h.Boot, BootID: h.bootID, Poll: 10 * time.Millisecond}
+}
+
+// Now is the host's clock.
+func (h *Host) Now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.clock
+}
+
+// Boot is the time since the host booted.
+func (h *Host) Boot() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boot
+}
+
+// Pass lets time pass, suspended or not.
+func (h *Host) Pass(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock, h.boot = h.clock.Add(d), h.boot+d
+}
+
+// Step sets the clock forward, or back.
+func (h *Host) Step(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock = h.clock.Add(d)
+}
+
+// Reboot boots the host anew, with a clock that was set meanwhile.
+func (h *Host) Reboot(step time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock, h.boot, h.bootID = h.clock.Add(step), time.Second, h.bootID+"'"
+}
+
+// Open opens a ledger on the host until the test ends or close is called.
+func (h *Host) Open(t *testing.T, url string) (s *ledger.Store, shut func()) {
+	t.Helper()
+	s, err := ledger.Open(t.Context(), url, h.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut = func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(shut)
+	return s, shut
+}
+
+const ttl = time.Hour
+
+// living makes a sandbox that is awake, in use and paid for, with an hour to live.
+func living(t *testing.T, s *ledger.Store) (id string) {
+	t.Helper()
+	write(t, s, func(tx *ledger.Tx) error {
+		if err := Environment(tx, "catan-7"); err != nil {
+			return err
+		}
+		row := Sandbox(tx, "catan-7", 1)
+		id = row.ID
+		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.Span(ttl.Microseconds()), ledger.Span(24*ttl.Microseconds())
+		row.ReadyAt, row.DueAt = tx.Now, tx.Now.Add(row.TTL)
+		if err := tx.CreateSandbox(row); err != nil {
+			return err
+		}
+		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
+			return err
+		}
+		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		if err != nil {
+			return err
+		}
+		return tx.EnterState(row, sandbox.PhaseAwake, tx.Now, book)
+	})
+	return id
+}
+
+// wantLeft checks, on the host's clock, what is left of all that was timed, and what has been used.
+func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration) {
+	t.Helper()
+	read(t, s, func(tx *ledger.Tx) error {
+		row, err := tx.Sandbox(id)
+		if err != nil {
+			return err
+		}
+		held, err := tx.HeldUntil(id)
+		if err != nil {
+			return err
+		}
+		period, err := tx.OpenPeriod(id)
+		if err != nil {
+			return err
+		}
+		got := map[string]time.Duration{
+			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.DueAt.Time().Sub(tx.Now.Time()),
+			"hold": held.Time().Sub(tx.Now.Time()),
+		}
+		for what, d := range got {
+			if d != left {
+				t.Errorf("%s: %v are left, want %v", what, d, left)
+			}
+		}
+		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
+			t.Errorf("%v were used, want %v", d, used)
+		}
+		if claimed := row.ClaimedUntil; claimed != 0 {
+			t.Errorf("claimed until %v, want never claimed", claimed)
+		}
+		return nil
+	})
+}
+
+func nothing(*ledger.Tx) error { return nil }
+
+func (x suite) clockSteps(t *testing.T) {
+	t.Parallel()
+	h := NewHost()
+	s, _ := h.Open(t, x.fresh(t))
+	id := living(t, s)
+	for _, step := range []time.Duration{24 * time.Hour, -48 * time.Hour, 365 * 24 * time.Hour} {
+		h.Step(step)
+		wantLeft(t, s, id, ttl, 0) // a read alone
+		write(t, s, nothing)
+		wantLeft(t, s, id, ttl, 0)
+	}
+	h.Pass(20 * time.Minute)
+	wantLeft(t, s, id, ttl-20*time.Minute, 20*time.Minute)
+	read(t, s, func(tx *ledger.Tx) error {
+		events, err := tx.Events(sandbox.EventFilter{})
+		if err == nil && len(events) != 3 {
+			t.Errorf("there are %d events, want one for each step", len(events))
+		}
+		return err
+	})
+}
+
+func (x suite) suspended(t *testing.T) {
+	t.Parallel()
+	h := NewHost()
+	s, _ := h.Open(t, x.fresh(t))
+	id := living(t, s)
+	h.Pass(8 * time.Hour) // the lid was closed
+	wantLeft(t, s, id, ttl-8*time.Hour, 8*time.Hour)
+	for range 100 { // NTP corrects a bit at a time
+		h.Pass(time.Second)
+		h.Step(100 * time.Millisecond)
+		write(t, s, nothing)
+	}
+	wantLeft(t, s, id, ttl-8*time.Hour-110*time.Second, 8*time.Hour+110*time.Second)
+}
+
+func (x suite) clockStepsOnce(t *testing.T) {
+	t.Parallel()
+	h, url := NewHost(), x.fresh(t)
+	one, _ := h.Open(t, url)
+	id := living(t, one)
+	two, _ := h.Open(t, url)
+	write(t, two, nothing)
+	h.Step(24 * time.Hour)
+	write(t, one, nothing)
+	write(t, two, nothing)
+	wantLeft(t, one, id, ttl, 0)
+	h.Step(-24 * time.Hour)
+	write(t, two, nothing)
+	h.Step(time.Hour) // one has not looked since the step before
+	write(t, one, nothing)
+	write(t, two, nothing)
+	wantLeft(t, two, id, ttl, 0)
+}
+
+func (x suite) stepBetweenProcesses(t *testing.T) {
+	t.Parallel()
+	h, url := NewHost(), x.fresh(t)
+	s, shut := h.Open(t, url)
+	id := living(t, s)
+	shut()
+	h.Pass(10 * time.Minute)
+	h.Step(24 * time.Hour)
+	s, _ = h.Open(t, url)
+	wantLeft(t, s, id, ttl-10*time.Minute, 10*time.Minute)
+}
+
+func (x suite) clockBackOverReboot(t *testing.T) {
+	t.Parallel()
+	h, url := NewHost(), x.fresh(t)
+	s, shut := h.Open(t, url)
+	id := living(t, s)
+	shut()
+	h.Reboot(-365 * 24 * time.Hour) // no battery behind its clock
+	s, shut = h.Open(t, url)
+	wantLeft(t, s, id, ttl, 0)
+	h.Step(365 * 24 * time.Hour) // the network knows better
+	wantLeft(t, s, id, ttl, 0)
+	shut()
+	h.Reboot(30 * time.Minute) // it was off
+	s, _ = h.Open(t, url)
+	wantLeft(t, s, id, ttl-30*time.Minute, 30*time.Minute)
+}
