@@ -14,6 +14,7 @@ type Service interface {
 	Leases
 	Conditions
 	Reports
+	Maintenance
 }
 
 // Environments manages environments.

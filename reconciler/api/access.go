@@ -33,6 +33,15 @@ func (s scoped) environment(id string) error {
 	}
 }
 
+// everything refuses what concerns all environments to a token that is limited to some.
+func (s scoped) everything(what string) error {
+	if s.token.Allows("") {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: %s needs a token without that limit",
+		s.token.Name, strings.Join(s.token.Environments, ", "), what)
+}
+
 // lease refuses a lease in an environment that the token may not touch.
 func (s scoped) lease(id string) error {
 	if len(s.token.Environments) == 0 {
@@ -210,6 +219,13 @@ func (s scoped) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostRep
 		return sandbox.CostReport{}, err
 	}
 	return s.service.Costs(ctx, q)
+}
+
+func (s scoped) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
+	if err := s.everything("sweep"); err != nil {
+		return sandbox.SweepReport{}, err
+	}
+	return s.service.Sweep(ctx, r)
 }
 
 func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {

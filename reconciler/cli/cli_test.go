@@ -223,6 +223,28 @@ func TestReportsAreReadable(t *testing.T) {
 	}
 }
 
+func TestSweepShowsWhatItFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	info, err := w.Service.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance}})
+	w.Pass(3 * time.Minute)
+	w.want(w.run("sweep", "--dry-run"), cli.ExitDone, "orphan", "stray", "would keep", "second look")
+	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "keep", "second look")
+	w.Pass(3 * time.Minute)
+	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "destroy")
+	var report sandbox.SweepReport
+	if r := w.run("sweep", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || report.LedgerID != info.ID || len(report.Instances) != 1 {
+		t.Errorf("as JSON the report is %s", r.out)
+	}
+	w.BackendAway(true)
+	w.want(w.run("sweep"), cli.ExitRetry, "the engine is away")
+}
+
 func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,6 +29,11 @@ type Env struct {
 	Advance func(d time.Duration)
 	// Remove removes a sandbox from its backend, behind the service's back.
 	Remove func(sandboxID string)
+	// Pass lets time pass, and nothing be done.
+	Pass func(d time.Duration)
+	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.
+	Instance string
+	Plant    func(spec sandbox.SandboxSpec)
 	// FailKills makes the backend unable to end sandboxes, or able again.
 	FailKills func(fail bool)
 	// Running counts the sandboxes that exist on the backend.
@@ -40,7 +45,7 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests} {
+	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

@@ -48,11 +48,14 @@ func New(t *testing.T) servicetest.Env {
 		Service:   engine,
 		Now:       c.Now,
 		Advance:   func(d time.Duration) { advance(t, c, engine, d) },
+		Pass:      func(d time.Duration) { c.set(c.Now().Add(d)) },
+		Instance:  "engine-1",
+		Plant:     backend.Plant,
 		Remove:    backend.Remove,
 		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		Running:   func() int { return len(backend.Sandboxes()) },
 		BackendAway: func(isAway bool) {
-			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage} {
+			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove} {
 				backend.Fail(op, when(isAway, away))
 			}
 		},

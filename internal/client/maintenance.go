@@ -1,0 +1,13 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Sweep implements sandbox.Maintenance.
+func (c *Client) Sweep(ctx context.Context, r sandbox.SweepRequest) (report sandbox.SweepReport, err error) {
+	return report, c.call(ctx, request{method: http.MethodPost, path: "/v1/sweep", body: r, slow: true}, &report)
+}

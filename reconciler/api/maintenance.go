@@ -1,0 +1,20 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (s *server) registerMaintenance(d *document) {
+	tags := []string{"maintenance"}
+	add(d, huma.Operation{OperationID: "sweep", Method: http.MethodPost, Path: "/v1/sweep", Tags: tags,
+		Summary: "Compare every backend with the ledger now, and destroy what no row wants"}, sweep)
+}
+
+func sweep(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.SweepRequest }) (*reply[sandbox.SweepReport], error) {
+	return replyWith(service.Sweep(ctx, in.Body))
+}
