@@ -26,6 +26,8 @@ var embedded embed.FS
 const (
 	Dir  = "/.sandbox"
 	Path = Dir + "/guest"
+	// LeaseDir is where a sandbox of a warm pool finds wire.LeaseFile, on a read-only mount.
+	LeaseDir = "/.sandbox-lease"
 )
 
 // Binary returns the helper for a Go architecture name, amd64 or arm64.

@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 
@@ -16,13 +17,25 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
 	}
+	got, err := e.acquire(ctx, a, true)
+	if errors.Is(err, errLostFromPool) {
+		// What waited for it was gone or broken: it is made anew, as without a pool.
+		got, err = e.acquire(ctx, a, false)
+	}
+	return got, err
+}
+
+// errLostFromPool: the sandbox that was taken from a pool never became the lease's.
+var errLostFromPool = errors.New("the sandbox from the pool could not be used")
+
+func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (sandbox.Acquired, error) {
 	var (
 		t  *task
 		id string
 	)
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		t = nil
-		id, t, err = e.findOrBegin(tx, a)
+		id, t, err = e.findOrBegin(tx, a, warm)
 		return err
 	})
 	if err != nil {
@@ -30,7 +43,9 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 	}
 	if t != nil {
 		e.keep(t)
-		if err := e.run(ctx, t); err != nil {
+		if err := e.run(ctx, t); err != nil && t.action != actAssign {
+			return sandbox.Acquired{}, asError(err)
+		} else if err != nil && (ctx.Err() != nil || sandbox.IsRetryable(err)) {
 			return sandbox.Acquired{}, asError(err)
 		}
 	}
@@ -40,6 +55,9 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 	if err != nil {
 		return sandbox.Acquired{}, asError(err)
 	}
+	if unassigned(s) && (s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished) {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+	}
 	if s.EndedBy == sandbox.EndedByFailed {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
@@ -48,8 +66,8 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 }
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
-// for its spawn.
-func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire) (string, *task, error) {
+// for its first step. warm permits to take it from a pool.
+func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (string, *task, error) {
 	env, err := mustEnvironment(tx, a.EnvironmentID)
 	if err != nil {
 		return "", nil, err
@@ -82,13 +100,8 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire) (string, *task, e
 	if err := mayLease(env, spec); err != nil {
 		return "", nil, err
 	}
-	s := e.newSandbox(tx.Now, env, spec, a, leaseID, generation)
-	t := e.reserve(tx, s, actSpawn)
-	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": a.Owner, "generation": generation}); err != nil {
-		return "", nil, err
-	}
-	t.row = *s
-	if err := tx.CreateSandbox(s); err != nil {
+	t, s, err := e.begin(tx, env, e.newSandbox(tx.Now, env, spec, a, &leaseID, generation), warm)
+	if err != nil {
 		return "", nil, err
 	}
 	if l == nil {
@@ -99,11 +112,34 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire) (string, *task, e
 	return s.ID, t, tx.SaveLease(l)
 }
 
-func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID string, generation int64) *ledger.Sandbox {
+// begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first step.
+func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
+	accepted := map[string]any{"owner": s.Owner, "generation": s.Generation}
+	store := tx.CreateSandbox
+	if warm {
+		if t, row, err = e.takeFromPool(tx, s, env); err != nil {
+			return nil, nil, err
+		}
+	}
+	if row != nil {
+		accepted["from_pool"] = true
+		store = tx.SaveSandbox
+	} else {
+		t, row = e.reserve(tx, s, actSpawn), s
+	}
+	if err := tx.AppendSandboxEvent(row, sandbox.EventAccepted, accepted); err != nil {
+		return nil, nil, err
+	}
+	t.row = *row
+	return t, row, store(row)
+}
+
+// newSandbox is the row of a sandbox for a lease, or for none yet.
+func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID *string, generation int64) *ledger.Sandbox {
 	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, spec.Env)
 	return &ledger.Sandbox{
-		ID: e.ids(sandbox.SandboxIDLength), LeaseID: &leaseID, Generation: generation,
+		ID: e.ids(sandbox.SandboxIDLength), LeaseID: leaseID, Generation: generation,
 		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
 		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
 		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
@@ -142,10 +178,14 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 
 // spec is everything the backend needs to make a sandbox.
 func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
+	var config []byte
+	if !pooled(s) {
+		config = configFile(s)
+	}
 	return sandbox.SandboxSpec{
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network,
-		SleepMode: s.SleepMode, Env: s.Env, Deadline: deadline(s).Time(), Config: configFile(s),
+		SleepMode: s.SleepMode, Env: s.Env, Deadline: deadline(s).Time(), Config: config,
 	}
 }
 

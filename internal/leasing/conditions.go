@@ -120,7 +120,7 @@ func (m *match) all() error {
 	if err != nil || env == nil {
 		return err
 	}
-	rows, err := m.tx.LiveSandboxes(env.ID)
+	rows, err := m.tx.LeasedSandboxes(env.ID)
 	if err != nil {
 		return err
 	}

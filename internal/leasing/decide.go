@@ -13,9 +13,11 @@ type action string
 const (
 	actNone  action = ""
 	actSpawn action = "spawn"
-	actSleep action = "sleep"
-	actWake  action = "wake"
-	actKill  action = "kill"
+	// actAssign gives a sandbox of a warm pool to its lease, and wakes it.
+	actAssign action = "assign"
+	actSleep  action = "sleep"
+	actWake   action = "wake"
+	actKill   action = "kill"
 )
 
 // ending is a reason for which a lease ends.
@@ -39,9 +41,18 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		return actKill, now, end
 	}
 	if s.Phase == sandbox.PhasePending {
+		if unassigned(s) {
+			return actAssign, now, nil
+		}
 		return actSpawn, now, nil
 	}
 	due := expiresAt(s, held, now)
+	if pooled(s) {
+		if s.Phase == sandbox.PhaseAwake {
+			return actSleep, now, nil
+		}
+		return actNone, due, nil
+	}
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
 		idle := max(s.LastActivity.Add(s.SleepAfter), held)
 		if idle <= now {

@@ -162,6 +162,9 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 		}
 	}
 	s.ObservedAt = tx.Now
+	if pooled(s) {
+		s.DueAt = tx.Now // woken by somebody, it goes back to sleep
+	}
 	return nil
 }
 

@@ -78,7 +78,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 	case p.Epoch != 0 && p.Epoch < row.Epoch:
 		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
 	}
-	rows, err := tx.LiveSandboxes(p.ID)
+	rows, err := tx.LeasedSandboxes(p.ID)
 	if err != nil {
 		return err
 	}
@@ -98,6 +98,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 		row.Epoch = p.Epoch
 	}
 	row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
+	row.PoolFailures, row.PoolError, row.PoolDueAt = 0, "", 0
 	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image}); err != nil {
 		return err
 	}
@@ -149,6 +150,7 @@ func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Env
 		row, err := mustEnvironment(tx, id)
 		if err == nil {
 			env = environment(row)
+			env.Pool, err = e.poolStatus(tx, row)
 		}
 		return err
 	})
@@ -160,10 +162,16 @@ func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environme
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.Environments()
 		envs = make([]sandbox.Environment, len(rows))
+		if err != nil {
+			return err
+		}
 		for i := range rows {
 			envs[i] = environment(&rows[i])
+			if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 	return envs, err
 }
@@ -251,7 +259,7 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 		if err != nil {
 			return nil, nil, err
 		}
-		if live(&rows[i], held, tx.Now) {
+		if !pooled(&rows[i]) && live(&rows[i], held, tx.Now) {
 			active = append(active, rows[i].Lease()+" of "+rows[i].Owner)
 		}
 	}

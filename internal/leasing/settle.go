@@ -47,7 +47,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 		return err
 	}
 	if out.err != nil {
-		return fmt.Errorf("lease %s: %s: %w", t.row.Lease(), t.action, out.err)
+		return fmt.Errorf("%s: %s: %w", subject(&t.row), t.action, out.err)
 	}
 	return nil
 }
@@ -64,9 +64,20 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if !out.since.IsZero() {
 			since = min(since, max(ledger.At(out.since), s.LeasedAt))
 		}
+		if pooled(s) {
+			if err := poolSpawned(tx, s); err != nil {
+				return err
+			}
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, since, sandbox.EventReady, nil)
 	case actSleep:
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": s.SleepMode})
+	case actAssign:
+		s.ReadyAt = tx.Now
+		if s.SleepMode == sandbox.SleepStop {
+			s.CPUMark = 0
+		}
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
 		if s.SleepMode == sandbox.SleepStop {
 			s.CPUMark = 0 // it started anew, and so did the engine's count
@@ -110,8 +121,16 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause 
 		if err := tx.AppendSandboxEvent(s, sandbox.EventSpawnFailed, data); err != nil {
 			return err
 		}
+		if pooled(s) {
+			if err := poolFailed(tx, s, cause); err != nil {
+				return err
+			}
+		}
 		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
-	case (t.action == actSleep || t.action == actWake) && code == sandbox.NotFound:
+	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
+		s.LastError = cause.Error()
+		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
+	case (t.action == actSleep || t.action == actWake || t.action == actAssign) && code == sandbox.NotFound:
 		return e.vanish(tx, s)
 	}
 	s.Attempts++

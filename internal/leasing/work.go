@@ -150,6 +150,12 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 				out.since = obs.StartedAt
 			}
 		}
+	case actAssign:
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		if out.err = x.Assign(ctx, e.spec(&t.row)); out.err == nil {
+			out.err = x.Wake(ctx, h)
+		}
 	case actSleep:
 		out = e.sample(ctx, x, h)
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)

@@ -16,6 +16,11 @@ func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone'", environmentID).Order("id"))
 }
 
+// LeasedSandboxes returns the LiveSandboxes that belong to a lease: those of a warm pool do not.
+func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).Order("id"))
+}
+
 // HasSandboxes reports whether the ledger ever knew a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
 	s, err := first[Sandbox](tx, "1 = 1")

@@ -13,6 +13,7 @@ const (
 	LeftoverCarrier   LeftoverKind = "carrier" // a container that only fills volumes
 	LeftoverWorkspace LeftoverKind = "workspace"
 	LeftoverData      LeftoverKind = "data"
+	LeftoverLease     LeftoverKind = "lease" // says whose a sandbox of a warm pool is
 	LeftoverGuest     LeftoverKind = "guest"
 	LeftoverSeed      LeftoverKind = "seed"
 )

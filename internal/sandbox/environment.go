@@ -142,6 +142,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 		d := DefaultSleepAfter
 		s.SleepAfter = &d
 	}
+	s.WarmPool = s.WarmPool.withDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
@@ -191,6 +192,7 @@ func (s EnvironmentSpec) Validate() error {
 		}
 	}
 	f = append(f, s.leaseFields()...)
+	f = append(f, s.WarmPool.fields()...)
 	return InvalidFields("environment", f)
 }
 

@@ -57,6 +57,7 @@ type Provisioner interface {
 // SandboxSpec is everything a backend needs to make a sandbox.
 type SandboxSpec struct {
 	Handle
+	// LeaseID, AgentDID and Config are empty, and Generation 0, for a sandbox that waits in a warm pool.
 	LeaseID         string
 	Generation      int64
 	AgentDID        string
@@ -90,6 +91,12 @@ type Lifecycle interface {
 	Spawn(ctx context.Context, spec SandboxSpec) error
 	// Sleep puts it to rest. Asleep is success. Errors: NotFound, Failed.
 	Sleep(ctx context.Context, h Handle, mode SleepMode) error
+	// Assign tells a sandbox that was made for a warm pool (a spec without an agent) whose it is from
+	// now on: the spec's agent and config, and its deadline where that is earlier than the one it was
+	// made with. It starts nothing; the sandbox knows before the first command after its next Wake.
+	// Assigning again, to the same lease, is success. Errors: NotFound, Failed, Conflict when it was
+	// not made for a pool.
+	Assign(ctx context.Context, spec SandboxSpec) error
 	// Wake makes it take commands again. Awake is success. Errors: NotFound, Failed.
 	Wake(ctx context.Context, h Handle) error
 	// Kill ends it and removes everything that belonged to it alone: processes, files, volumes,

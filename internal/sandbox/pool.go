@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // DefaultPoolTTL is how long a sandbox waits in a warm pool before a fresh one takes its place.
 const DefaultPoolTTL = Duration(24 * time.Hour)
@@ -13,6 +16,30 @@ type WarmPool struct {
 	Size   int64    `json:"size" doc:"How many sandboxes wait, 0 to 100." minimum:"0" maximum:"100"`
 	TTL    Duration `json:"ttl,omitempty" doc:"A waiting sandbox is replaced after this time. Default 24h."`
 	Paused bool     `json:"paused,omitempty" doc:"Make no new ones; those that wait are still given out."`
+}
+
+// withDefaults returns the pool with its defaults filled in; none stays none.
+func (p *WarmPool) withDefaults() *WarmPool {
+	if p == nil {
+		return nil
+	}
+	filled := *p
+	orDefault(&filled.TTL, DefaultPoolTTL)
+	return &filled
+}
+
+// fields returns what is wrong with a pool whose defaults are filled in.
+func (p *WarmPool) fields() (f []Field) {
+	if p == nil {
+		return nil
+	}
+	if p.Size < 0 || p.Size > MaxPoolSize {
+		f = append(f, Field{"warm_pool.size", fmt.Sprintf("must be between 0 and %d, not %d", MaxPoolSize, p.Size)})
+	}
+	if p.TTL < Duration(time.Minute) || p.TTL > Duration(365*24*time.Hour) {
+		f = append(f, Field{"warm_pool.ttl", "must be between 1m and 8760h"})
+	}
+	return f
 }
 
 // PoolStatus is where an environment's warm pool stands.

@@ -7,6 +7,7 @@
 //	commit on the ledger ─┐
 //	smallest due_at ──────┼─> Due ─> workers ─> Engine.Work (claim, act once, settle)
 //	slow poll ────────────┘
+//	commit, slow poll ──────> Engine.TendPools (rows of warm pools, made and ended)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
 package loop
@@ -73,6 +74,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { w.connect(ctx) })
 		l.wg.Go(func() { w.look(ctx) })
 	}
+	l.wg.Go(func() { l.tend(ctx) })
 	l.dispatch(ctx)
 	l.wg.Wait()
 	return ctx.Err()
@@ -90,6 +92,32 @@ func (l *Loop) dispatch(ctx context.Context) {
 			l.start(ctx, id)
 		}
 		l.wait(ctx, changed, next)
+	}
+}
+
+// tendEvery bounds how often warm pools are looked at, however many commits there are.
+const tendEvery = 50 * time.Millisecond
+
+// tend keeps the warm pools filled, after commits and at the pace of the poll.
+func (l *Loop) tend(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := l.engine.Changed()
+		if err := l.engine.TendPools(ctx); err != nil && ctx.Err() == nil {
+			l.c.Logger.Error("loop: tending warm pools", "error", err)
+		}
+		sleep(ctx, tendEvery, nil)
+		sleep(ctx, l.c.Poll, changed)
+	}
+}
+
+// sleep returns after a time, at a commit, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C:
 	}
 }
 

@@ -89,7 +89,7 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 	switch l.Kind {
 	case sandbox.LeftoverCarrier:
 		err = e.removeCarrier(ctx, l)
-	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverGuest:
+	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverLease, sandbox.LeftoverGuest:
 		err = e.removeLeftVolume(ctx, l)
 	case sandbox.LeftoverSeed:
 		err = e.removeLeftSeed(ctx, l)

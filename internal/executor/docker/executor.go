@@ -44,6 +44,8 @@ type Executor struct {
 
 	mu     sync.Mutex         // guards what follows
 	guests map[string]program // the guest for each engine seen, by its id
+	// volumes is where each engine seen keeps its volumes, by its id, as it says; see assign.go.
+	volumes map[string]string
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -61,7 +63,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), guests: make(map[string]program)}, nil
+	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), guests: make(map[string]program), volumes: make(map[string]string)}, nil
 }
 
 // Close releases the connections to the engine.

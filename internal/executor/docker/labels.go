@@ -40,6 +40,7 @@ const (
 	roleSeed      role = "seed"
 	roleWorkspace role = "workspace"
 	roleData      role = "data"
+	roleLease     role = "lease" // says whose a pool's sandbox is
 )
 
 // idPattern is what ids may look like to be part of a name on the engine.
@@ -74,6 +75,7 @@ func sandboxName(h sandbox.Handle) string     { return "sandbox-" + h.LedgerID +
 func carrierName(h sandbox.Handle) string     { return sandboxName(h) + "-carrier" }
 func workspaceVolume(h sandbox.Handle) string { return sandboxName(h) + "-workspace" }
 func dataVolume(h sandbox.Handle) string      { return sandboxName(h) + "-data" }
+func leaseVolume(h sandbox.Handle) string     { return sandboxName(h) + "-lease" }
 
 // guestVolume is named by content, so that a new release never meets an old guest's volume.
 func guestVolume(ref sandbox.EnvironmentRef, guestHash string) string {

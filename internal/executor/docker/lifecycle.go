@@ -102,6 +102,9 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
 		return err
 	}
+	if err := e.removeVolume(ctx, leaseVolume(h), handleLabels(h, roleLease)); err != nil {
+		return err
+	}
 	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
 }
 

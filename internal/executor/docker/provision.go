@@ -82,6 +82,7 @@ func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[str
 	if err != nil {
 		return err
 	}
+	e.learnVolumes(labels[labelInstance], v)
 	return e.checkLabels("volume", name, v.Labels, labels)
 }
 

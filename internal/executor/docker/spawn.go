@@ -50,6 +50,11 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := e.fillVolumes(ctx, spec.Handle, s); err != nil {
 		return err
 	}
+	if pooled(spec) {
+		if err := e.ensureVolume(ctx, leaseVolume(spec.Handle), handleLabels(spec.Handle, roleLease)); err != nil {
+			return err
+		}
+	}
 	removed := make(chan error, 1)
 	go func() { removed <- e.removeContainer(ctx, carrierName(spec.Handle)) }()
 	return errors.Join(e.createAndStart(ctx, spec, s), <-removed)
@@ -196,25 +201,38 @@ func volumeMount(name, target string, labels map[string]string) mount.Mount {
 func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config {
 	env := map[string]string{"HOME": "/workspace"} // the image's home is read-only
 	maps.Copy(env, spec.Env)
-	maps.Copy(env, map[string]string{
+	maps.Copy(env, systemEnv(spec))
+	return &container.Config{
+		Image:       imageID,
+		Labels:      sandboxLabels(spec, imageID),
+		Hostname:    spec.EnvironmentID,
+		User:        fmt.Sprintf("%d:%d", userID, groupID),
+		Env:         assignments(env),
+		WorkingDir:  "/",
+		Entrypoint:  initCommand(spec),
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		StopSignal:  "SIGTERM",
+	}
+}
+
+// systemEnv are the variables that the system sets in every process.
+func systemEnv(spec sandbox.SandboxSpec) map[string]string {
+	return map[string]string{
 		"IS_SANDBOXED":           "true",
 		"AGENT_DID":              spec.AgentDID,
 		"ENVIRONMENT_ID":         spec.EnvironmentID,
 		"ENVIRONMENT_TYPE":       string(spec.EnvironmentType),
 		"ALLOWED_ROOT_DIRECTORY": "/workspace",
-	})
-	return &container.Config{
-		Image:      imageID,
-		Labels:     sandboxLabels(spec, imageID),
-		Hostname:   spec.EnvironmentID,
-		User:       fmt.Sprintf("%d:%d", userID, groupID),
-		Env:        assignments(env),
-		WorkingDir: "/",
-		Entrypoint: []string{guest.Path, "init",
-			deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-config", string(spec.Config)},
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
-		StopSignal:  "SIGTERM",
 	}
+}
+
+// initCommand runs process 1.
+func initCommand(spec sandbox.SandboxSpec) []string {
+	command := []string{guest.Path, "init", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10)}
+	if pooled(spec) {
+		return append(command, "-pooled")
+	}
+	return append(command, "-config", string(spec.Config))
 }
 
 func assignments(env map[string]string) []string {
@@ -231,6 +249,9 @@ func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
 	mounts[0].ReadOnly = true // the guest
 	for _, m := range mounts {
 		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
+	}
+	if pooled(spec) {
+		mounts = append(mounts, leaseMount(spec.Handle, true))
 	}
 	return &container.HostConfig{
 		Mounts:         mounts,

@@ -104,6 +104,16 @@ func (x *Executor) Sandboxes() map[string]sandbox.Observation {
 	return all
 }
 
+// Spec returns what a sandbox was last told to be: by Spawn, and then by Assign.
+func (x *Executor) Spec(sandboxID string) sandbox.SandboxSpec {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b, ok := x.boxes[sandboxID]; ok {
+		return b.spec
+	}
+	return sandbox.SandboxSpec{}
+}
+
 // Spawned returns how often a sandbox was really made.
 func (x *Executor) Spawned(sandboxID string) int {
 	x.mu.Lock()

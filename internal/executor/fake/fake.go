@@ -21,6 +21,7 @@ const (
 	OpDeprovision Op = "deprovision"
 	OpSpawn       Op = "spawn"
 	OpSleep       Op = "sleep"
+	OpAssign      Op = "assign"
 	OpWake        Op = "wake"
 	OpKill        Op = "kill"
 	OpExec        Op = "exec"
@@ -46,10 +47,12 @@ type Executor struct {
 }
 
 type box struct {
-	spec  sandbox.SandboxSpec
-	obs   sandbox.Observation
-	files map[string][]byte
-	cpu   time.Duration
+	spec sandbox.SandboxSpec
+	obs  sandbox.Observation
+	// pooled: it was made for nobody yet.
+	pooled bool
+	files  map[string][]byte
+	cpu    time.Duration
 }
 
 type watch struct {
@@ -128,6 +131,10 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 		x.spawned[spec.SandboxID]++
 		x.boxes[spec.SandboxID] = newBox(spec, x.now())
 		x.keep(spec.Handle, sandbox.LeftoverWorkspace, sandbox.LeftoverData)
+		if spec.AgentDID == "" {
+			x.boxes[spec.SandboxID].pooled = true
+			x.keep(spec.Handle, sandbox.LeftoverLease)
+		}
 	}
 	x.mu.Unlock()
 	x.tell(spec.SandboxID)
@@ -151,6 +158,27 @@ func (x *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.Sle
 		to = sandbox.StateStopped
 	}
 	return x.change(ctx, OpSleep, h, to)
+}
+
+// Assign implements sandbox.Executor.
+func (x *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+	if err := x.enter(ctx, OpAssign, spec.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	b, ok := x.boxes[spec.SandboxID]
+	switch {
+	case !ok:
+		return notFound(spec.Handle)
+	case !b.pooled:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s was not made for a pool", spec.SandboxID).WithReason(sandbox.ReasonInvalidState)
+	}
+	if b.spec.Deadline.Before(spec.Deadline) {
+		spec.Deadline = b.spec.Deadline
+	}
+	b.spec = spec
+	b.files["/workspace/config.json"] = spec.Config
+	return nil
 }
 
 // Wake implements sandbox.Executor.

@@ -94,6 +94,10 @@ func start(c command, out *wire.Writer) (*pumps, int, error) {
 	if len(c.args) == 0 {
 		return nil, 0, errors.New("no command was given")
 	}
+	env, err := commandEnv()
+	if err != nil {
+		return nil, 0, err
+	}
 	cwd, err := workingDirectory(c.cwd)
 	if err != nil {
 		return nil, 0, err
@@ -117,7 +121,7 @@ func start(c command, out *wire.Writer) (*pumps, int, error) {
 	defer stderr.Close()
 	pid, err := syscall.ForkExec(program, c.args, &syscall.ProcAttr{
 		Dir:   cwd,
-		Env:   os.Environ(),
+		Env:   env,
 		Files: []uintptr{0, stdout.Fd(), stderr.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

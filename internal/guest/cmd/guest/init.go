@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -24,42 +25,40 @@ const (
 	configFile = "/workspace/config.json"
 	// readyName is the name that process 1 takes once commands may run; it fits the 15 bytes of comm.
 	readyName = "sandbox-ready"
+	// leasedName is the name that it takes once it has taken its lease over.
+	leasedName = "sandbox-leased"
 )
 
 // runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
 // from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
 // never late.
-func runInit(deadline time.Time, config string) {
+func runInit(deadline time.Time, config string, pooled bool) {
 	runtime.LockOSThread() // the main thread's name is the process's
 	harden()
 	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	armDeadline(deadline)
+	timer := armDeadline(deadline)
 	if err := writeConfig(config); err != nil {
 		fatal("write %s: %v", configFile, err)
 	}
 	spareThreads(2)
-	if err := setName(readyName); err != nil {
-		fatal("become ready: %v", err)
+	become(readyName)
+	if !pooled || awaitLease(stop, timer, deadline) {
+		<-stop
 	}
-	<-stop
 	stopAll()
 	os.Exit(exitStopped)
 }
 
 // armDeadline ends process 1, and with it the sandbox, at the deadline. CLOCK_BOOTTIME counts on
 // while the host sleeps and the sandbox is paused, and nobody can set it.
-func armDeadline(deadline time.Time) {
+func armDeadline(deadline time.Time) (timer int) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
 	if err != nil {
 		fatal("make the deadline's timer: %v", err)
 	}
-	left := max(time.Until(deadline), time.Nanosecond)
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(left.Nanoseconds())}
-	if err := unix.TimerfdSettime(fd, 0, &spec, nil); err != nil {
-		fatal("set the deadline's timer: %v", err)
-	}
+	setTimer(fd, deadline)
 	waiting := make(chan struct{})
 	go func() { // ends with the process
 		runtime.LockOSThread()
@@ -72,6 +71,15 @@ func armDeadline(deadline time.Time) {
 		}
 	}()
 	<-waiting
+	return fd
+}
+
+func setTimer(fd int, deadline time.Time) {
+	left := max(time.Until(deadline), time.Nanosecond)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(left.Nanoseconds())}
+	if err := unix.TimerfdSettime(fd, 0, &spec, nil); err != nil {
+		fatal("set the deadline's timer: %v", err)
+	}
 }
 
 // writeConfig writes config.json at the first start; a later start finds it.
@@ -92,15 +100,25 @@ func writeConfig(config string) error {
 	return f.Close()
 }
 
+func become(name string) {
+	if err := setName(name); err != nil {
+		fatal("become %s: %v", name, err)
+	}
+}
+
 func setName(name string) error {
 	b := append([]byte(name), 0)
 	return unix.Prctl(unix.PR_SET_NAME, bytePointer(b), 0, 0, 0)
 }
 
-// awaitReady returns once process 1 is ready: its deadline is armed and config.json is written.
+// awaitReady returns once process 1 is ready: its deadline is armed and config.json is written, and a
+// sandbox of a pool knows whose it is if it has been told.
 func awaitReady() bool {
+	_, err := os.Stat(leaseFile)
+	told := err == nil
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
-		if b, err := os.ReadFile("/proc/1/comm"); err == nil && string(b) == readyName+"\n" {
+		b, err := os.ReadFile("/proc/1/comm")
+		if name := string(bytes.TrimSpace(b)); err == nil && (name == leasedName || name == readyName && !told) {
 			return true
 		}
 	}

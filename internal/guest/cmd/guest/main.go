@@ -3,6 +3,7 @@
 // Command guest is process 1 of every Docker sandbox, and its helper:
 //
 //	guest init    -deadline <unix µs> [-config <json>]     process 1
+//	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
@@ -35,6 +36,7 @@ func main() {
 	var (
 		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time")
 		config   = flags.String("config", "", "content of /workspace/config.json")
+		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
 		id       = flags.String("id", "", "id of the command")
 		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
 		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
@@ -45,7 +47,7 @@ func main() {
 		fatal("%v", err)
 	}
 	if name == "init" {
-		runInit(time.UnixMicro(*deadline), *config)
+		runInit(time.UnixMicro(*deadline), *config, *pooled)
 		return
 	}
 	if name == "exec" {

@@ -1,0 +1,278 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A warm pool's sandboxes are rows without a lease. They are spawned, put to sleep at once, end by
+// the pool's ttl, and are worked on like all others; TendPools only decides how many there are. An
+// acquire takes one by giving its row to the lease: from then on it is that lease's generation.
+
+// poolOwner owns what waits in a pool.
+const poolOwner = "pool"
+
+// pooled reports whether a sandbox waits in a pool, for nobody yet.
+func pooled(s *ledger.Sandbox) bool { return s.LeaseID == nil }
+
+// unassigned reports whether a sandbox was taken from a pool and does not know it yet.
+func unassigned(s *ledger.Sandbox) bool {
+	return s.LeaseID != nil && s.PooledAt != 0 && s.ReadyAt == 0
+}
+
+// subject names what a sandbox is, for errors.
+func subject(s *ledger.Sandbox) string {
+	if pooled(s) {
+		return "sandbox " + s.ID + " of the pool of environment " + s.EnvironmentID
+	}
+	return "lease " + s.Lease()
+}
+
+// TendPools brings every warm pool to its size: it begins what is missing and ends what is too much
+// or out of date. It calls no backend, and any number of engines may do it at once.
+func (e *Engine) TendPools(ctx context.Context) error {
+	var todo []string
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		todo = nil
+		envs, err := tx.PoolEnvironments()
+		if err != nil {
+			return err
+		}
+		for i := range envs {
+			rows, err := tx.PoolSandboxes(envs[i].ID)
+			if err != nil {
+				return err
+			}
+			if p := planPool(&envs[i], rows, tx.Now); len(p.end) > 0 || p.begin > 0 {
+				todo = append(todo, envs[i].ID)
+			}
+		}
+		return nil
+	})
+	for _, id := range todo {
+		err = errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return e.tendPool(tx, id) }))
+	}
+	return err
+}
+
+// tendPool does what one pool needs. It plans anew: another engine may have done it meanwhile.
+func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
+	env, err := mustEnvironment(tx, environmentID)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.PoolSandboxes(environmentID)
+	if err != nil {
+		return err
+	}
+	p := planPool(env, rows, tx.Now)
+	for _, x := range p.end {
+		if err := e.endLease(tx, x.row, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now}); err != nil {
+			return err
+		}
+		if err := tx.SaveSandbox(x.row); err != nil {
+			return err
+		}
+	}
+	for range p.begin {
+		if err := e.beginPooled(tx, env); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginPooled makes the row of one more sandbox that waits.
+func (e *Engine) beginPooled(tx *ledger.Tx, env *ledger.Environment) error {
+	s := e.newSandbox(tx.Now, env, env.Spec, sandbox.Acquire{Owner: poolOwner}, nil, 0)
+	s.PooledAt, s.SleepAfter = tx.Now, 0
+	// Whoever takes it, however late, still has the environment's whole max_lifetime before it.
+	s.TTL = ledger.SpanOf(env.Spec.WarmPool.TTL)
+	s.MaxLifetime = s.TTL + ledger.SpanOf(env.Spec.MaxLifetime)
+	s.HardDeadline = deadline(s)
+	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": poolOwner}); err != nil {
+		return err
+	}
+	return tx.CreateSandbox(s)
+}
+
+// poolPlan is what a pool needs.
+type poolPlan struct {
+	end   []pooledEnd
+	begin int64
+}
+
+type pooledEnd struct {
+	row    *ledger.Sandbox
+	reason string
+}
+
+// planPool compares a pool's rows with what its environment wants. Pure.
+func planPool(env *ledger.Environment, rows []ledger.Sandbox, now ledger.Time) (p poolPlan) {
+	size, why := poolSize(env)
+	var kept []*ledger.Sandbox
+	for i := range rows {
+		s := &rows[i]
+		if !live(s, 0, now) {
+			continue
+		}
+		if reason := outdated(s, env); reason != "" {
+			p.end = append(p.end, pooledEnd{s, reason})
+			continue
+		}
+		kept = append(kept, s)
+	}
+	for int64(len(kept)) > size { // the youngest go: they may not even be made
+		last := len(kept) - 1
+		p.end = append(p.end, pooledEnd{kept[last], why})
+		kept = kept[:last]
+	}
+	w := env.Spec.WarmPool
+	missing := size - int64(len(kept))
+	if missing == 0 || w.Paused || env.PoolFailures >= sandbox.MaxPoolFailures || env.PoolDueAt > now {
+		return p
+	}
+	p.begin = missing
+	if env.PoolFailures > 0 {
+		p.begin = 1 // one finds out whether it works again
+	}
+	if env.PoolFailures > 0 && beingMade(kept) {
+		p.begin = 0
+	}
+	return p
+}
+
+func beingMade(rows []*ledger.Sandbox) bool {
+	for _, s := range rows {
+		if s.Phase == sandbox.PhasePending {
+			return true
+		}
+	}
+	return false
+}
+
+// poolSize is how many sandboxes an environment wants to wait, and why no more.
+func poolSize(env *ledger.Environment) (int64, string) {
+	switch w := env.Spec.WarmPool; {
+	case env.Status != sandbox.EnvironmentOpen:
+		return 0, "its environment is " + string(env.Status) + " and keeps no warm pool"
+	case w == nil:
+		return 0, "its environment has no warm pool any more"
+	default:
+		return w.Size, fmt.Sprintf("its warm pool has a size of %d", w.Size)
+	}
+}
+
+// outdated says why a waiting sandbox is not what a lease would be given now, "" if it is.
+func outdated(s *ledger.Sandbox, env *ledger.Environment) string {
+	changed := func(what string) string { return "the " + what + " of its environment has changed" }
+	switch {
+	case s.Backend != env.Backend || s.Instance != env.Instance:
+		return changed("backend")
+	case s.EnvironmentType != env.Type:
+		return changed("type")
+	case s.Image != env.Spec.Image:
+		return changed("image")
+	case s.Resources() != env.Spec.Resources:
+		return changed("size")
+	case s.Network != env.Spec.Network:
+		return changed("network")
+	case s.SleepMode != env.Spec.SleepMode:
+		return changed("sleep mode")
+	case !maps.Equal(s.Env, env.Spec.Env):
+		return changed("env")
+	}
+	return ""
+}
+
+// poolSpawned records that a pool's sandboxes can be made again.
+func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
+	env, err := mustEnvironment(tx, s.EnvironmentID)
+	if err != nil || env.PoolFailures == 0 {
+		return err
+	}
+	env.PoolFailures, env.PoolError, env.PoolDueAt = 0, "", 0
+	return tx.SaveEnvironment(env)
+}
+
+// poolFailed records that a pool's sandbox could not be made. Those that were begun before the last
+// failure was known say nothing new.
+func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
+	env, err := mustEnvironment(tx, s.EnvironmentID)
+	if err != nil || s.PooledAt < env.PoolDueAt {
+		return err
+	}
+	env.PoolFailures++
+	env.PoolError = cause.Error()
+	env.PoolDueAt = tx.Now.Add(ledger.Span(backoff(env.PoolFailures).Microseconds()))
+	return tx.SaveEnvironment(env)
+}
+
+// poolStatus returns where an environment's warm pool stands, nil when it has none.
+func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.PoolStatus, error) {
+	if env.Spec.WarmPool == nil {
+		return nil, nil
+	}
+	n, err := tx.PoolCounts(env.ID)
+	p := &sandbox.PoolStatus{
+		Ready: n[sandbox.PhaseAsleep], Pending: n[sandbox.PhasePending] + n[sandbox.PhaseAwake],
+		Failures: env.PoolFailures, LastError: env.PoolError,
+	}
+	if env.PoolFailures < sandbox.MaxPoolFailures {
+		p.RetryAt = env.PoolDueAt.Time()
+	}
+	return p, err
+}
+
+// takeFromPool gives a waiting sandbox to a new generation of a lease, with a claim to assign it, or
+// returns nil when none fits. The caller makes the lease name it.
+func (e *Engine) takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*task, *ledger.Sandbox, error) {
+	if env.Spec.WarmPool == nil {
+		return nil, nil, nil
+	}
+	rows, err := tx.PoolSandboxes(env.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := choose(rows, want, env, tx.Now)
+	if s == nil {
+		return nil, nil, nil
+	}
+	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
+	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
+		return nil, nil, err
+	}
+	s.LeaseID, s.Generation, s.AgentDID, s.Owner = want.LeaseID, want.Generation, want.AgentDID, want.Owner
+	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
+	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
+	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
+	s.Attempts, s.LastError = 0, ""
+	return e.reserve(tx, s, actAssign), s, nil
+}
+
+// choose returns the sandbox that waits longest and can be what is wanted, one asleep before one that
+// is about to sleep.
+func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment, now ledger.Time) *ledger.Sandbox {
+	var awake *ledger.Sandbox
+	for i := range rows {
+		s := &rows[i]
+		if !live(s, 0, now) || outdated(s, env) != "" || s.ClaimedUntil > now || s.Attempts > 0 ||
+			now.Add(want.MaxLifetime) > s.HardDeadline {
+			continue
+		}
+		switch s.Phase {
+		case sandbox.PhaseAsleep:
+			return s
+		case sandbox.PhaseAwake:
+			if awake == nil {
+				awake = s
+			}
+		}
+	}
+	return awake
+}

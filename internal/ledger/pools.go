@@ -1,0 +1,32 @@
+package ledger
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+
+// PoolSandboxes returns the sandboxes that wait in an environment's warm pool, or are being made for
+// it or taken from it, the longest waiting first.
+func (tx *Tx) PoolSandboxes(environmentID string) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NULL", environmentID).Order("pooled_at, id"))
+}
+
+// PoolEnvironments returns the environments that may have a warm pool or want one.
+func (tx *Tx) PoolEnvironments() ([]Environment, error) {
+	const wants = `status <> ? AND (spec LIKE '%"warm_pool":{%' OR id IN
+		(SELECT environment_id FROM sandboxes WHERE phase <> 'gone' AND desired = 'present' AND lease_id IS NULL))`
+	return find[Environment](tx.db.Where(wants, sandbox.EnvironmentDestroyed).Order("id"))
+}
+
+// PoolCounts counts the sandboxes that an environment's warm pool wants, by phase.
+func (tx *Tx) PoolCounts(environmentID string) (map[sandbox.Phase]int64, error) {
+	var rows []struct {
+		Phase sandbox.Phase
+		N     int64
+	}
+	err := tx.db.Model(&Sandbox{}).Select("phase, count(*) AS n").
+		Where("environment_id = ? AND phase <> 'gone' AND desired = 'present' AND lease_id IS NULL", environmentID).
+		Group("phase").Scan(&rows).Error
+	counts := make(map[sandbox.Phase]int64, len(rows))
+	for _, r := range rows {
+		counts[r.Phase] = r.N
+	}
+	return counts, unavailable("counting pooled sandboxes", err)
+}
