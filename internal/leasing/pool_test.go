@@ -341,30 +341,20 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 		later(time.Second)
 		w.stop()
 		waiting := w.paused()
-		hang := make(chan struct{})
+		// A process claims what waits and dies: its call never answers and its heartbeat ends.
+		ctx, cancel := context.WithCancel(context.Background())
+		hung := w.newEngine(w.store)
 		w.backend.Fault(fake.OpAssign, func(context.Context) error {
-			<-hang
-			return sandbox.Errorf(sandbox.UnknownOutcome, "the process died")
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.Failed, "the process died")
 		})
-		ctx, cancel := context.WithCancel(w.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := w.engine.Acquire(ctx, sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
-			done <- err
-		}()
+		go func() { _, _ = hung.Acquire(ctx, sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"}) }()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { _ = hung.Close(); close(closed) }()
 		synctest.Wait()
 		w.want(w.lease(annLease), sandbox.LeasePending, "")
-		cancel()
-		<-done
-		if err := w.store.Close(); err != nil { // the process dies: what it finds is not recorded
-			t.Fatal(err)
-		}
-		close(hang)
-		if err := w.engine.Close(); err != nil {
-			t.Fatal(err)
-		}
 		w.backend.Fault(fake.OpAssign, nil)
-		w.open()
 		// Nobody asks again: the loop of the next process finds the claim.
 		w.startLoop()
 		later(30 * time.Second)
@@ -372,6 +362,12 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 		w.want(l, sandbox.LeaseActive, "")
 		if !waiting[l.SandboxID] || w.backend.Spec(l.SandboxID).AgentDID != ann {
 			t.Errorf("sandbox %s of the lease was told it is %q's", l.SandboxID, w.backend.Spec(l.SandboxID).AgentDID)
+		}
+		cancel() // the dead process's answer arrives late, and changes nothing
+		<-closed
+		later(time.Second)
+		if after := w.lease(annLease); after.Status != sandbox.LeaseActive || after.LastSequence != l.LastSequence {
+			t.Errorf("a late answer changed the lease: %+v", after)
 		}
 	})
 }
