@@ -241,14 +241,32 @@ type CostDay struct {
 	Instance      string `gorm:"primaryKey"`
 	AgentDID      string `gorm:"column:agent_did"`
 	Backend       sandbox.Backend
-	Generations   int64
-	Awake         Span
-	Asleep        Span
-	CPU           Span
-	Memory        int64 // MiB x milliseconds, awake
-	Disk          int64 // MB x milliseconds, awake
-	Cost          sandbox.NanoUSD
-	ShadowCost    sandbox.NanoUSD
+	Usage
+}
+
+// Usage is an amount of use and its price.
+type Usage struct {
+	// Generations counts the generations whose usage began in it.
+	Generations int64
+	Awake       Span
+	Asleep      Span
+	CPU         Span
+	Memory      int64 // MiB x milliseconds, awake
+	Disk        int64 // MB x milliseconds, awake
+	Cost        sandbox.NanoUSD
+	ShadowCost  sandbox.NanoUSD
+}
+
+// Add adds another amount.
+func (u *Usage) Add(o Usage) {
+	u.Generations += o.Generations
+	u.Awake += o.Awake
+	u.Asleep += o.Asleep
+	u.CPU += o.CPU
+	u.Memory += o.Memory
+	u.Disk += o.Disk
+	u.Cost += o.Cost
+	u.ShadowCost += o.ShadowCost
 }
 
 // RetiredSandbox is a row of retired_sandboxes: what is left of a sandbox after its retention.

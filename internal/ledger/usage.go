@@ -61,24 +61,6 @@ func (tx *Tx) AddCPU(s *Sandbox, reading Span) error {
 	return tx.save(open)
 }
 
-// Periods returns the usage periods that a query selects, with those that only overlap its times.
-func (tx *Tx) Periods(q sandbox.CostQuery) ([]UsagePeriod, error) {
-	db := tx.db.Order("id")
-	if q.EnvironmentID != "" {
-		db = db.Where("environment_id = ?", q.EnvironmentID)
-	}
-	if q.AgentDID != "" {
-		db = db.Where("agent_did = ?", q.AgentDID)
-	}
-	if !q.From.IsZero() {
-		db = db.Where("ended_at = 0 OR ended_at > ?", At(q.From))
-	}
-	if !q.To.IsZero() {
-		db = db.Where("started_at < ?", At(q.To))
-	}
-	return find[UsagePeriod](db)
-}
-
 // PeriodsOf returns the usage periods of the given sandboxes.
 func (tx *Tx) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
 	return find[UsagePeriod](tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))

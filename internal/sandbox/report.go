@@ -39,7 +39,10 @@ const (
 	CostByMonth       CostGroup = "month"
 )
 
-// CostQuery selects usage. Zero times mean: from the beginning, until now.
+// CostQuery selects usage. Zero times mean: from the beginning, until now. From and To are exact as
+// long as single usage periods are kept; of what is older only UTC days are, and times within those
+// are Invalid. A report up to a past moment says what it said then, except that the CPU time of a
+// period is spread evenly over its length, which was not known before it ended.
 type CostQuery struct {
 	EnvironmentID string
 	AgentDID      string
@@ -47,14 +50,17 @@ type CostQuery struct {
 	GroupBy       CostGroup // zero means CostByLease
 }
 
-// CostRow is the gross cost of one group: the sum over its usage periods at list price,
+// CostRow is the gross cost of one group: the sum over the UTC days of its usage periods at list
+// price, each rounded to the nano-dollar, so that all groupings of the same usage agree exactly;
 // without plan fee and included allotment, which belong to an account and not to a lease.
 type CostRow struct {
-	EnvironmentID string  `json:"environment_id,omitempty"`
-	AgentDID      string  `json:"agent_did,omitempty"`
-	LeaseID       string  `json:"lease_id,omitempty"`
-	Day           string  `json:"day,omitempty"`
-	Month         string  `json:"month,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
+	AgentDID      string `json:"agent_did,omitempty"`
+	LeaseID       string `json:"lease_id,omitempty"`
+	Day           string `json:"day,omitempty"`
+	Month         string `json:"month,omitempty"`
+	// Generations counts the generations whose usage began in the row and the time of the query; one
+	// that began before does not count again. Usage in a warm pool is of no generation yet.
 	Generations   int64   `json:"generations"`
 	AwakeSeconds  float64 `json:"awake_seconds"`
 	AsleepSeconds float64 `json:"asleep_seconds"`

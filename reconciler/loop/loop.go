@@ -10,6 +10,7 @@
 //	commit, slow poll ──────> Engine.TendPools (rows of warm pools, made and ended)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
+//	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
 package loop
 
 import (
@@ -29,7 +30,7 @@ type Config struct {
 	Workers int
 	// Poll is the backstop behind commits and timers. Default 5s.
 	Poll time.Duration
-	// SurveyEvery is the pace of drift detection and of the usage heartbeat. Default 30s.
+	// SurveyEvery is the pace of drift detection, of the usage heartbeat and of accounting. Default 30s.
 	SurveyEvery time.Duration
 	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
 	Reconnect time.Duration
@@ -75,9 +76,26 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { w.look(ctx) })
 	}
 	l.wg.Go(func() { l.tend(ctx) })
+	l.wg.Go(func() { l.account(ctx) })
 	l.dispatch(ctx)
 	l.wg.Wait()
 	return ctx.Err()
+}
+
+// account counts ended usage at the pace of surveys.
+func (l *Loop) account(ctx context.Context) {
+	tick := time.NewTicker(l.c.SurveyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := l.engine.RollUp(ctx); err != nil && ctx.Err() == nil {
+			l.c.Logger.Warn("loop: counting usage by day", "error", err)
+		}
+	}
 }
 
 // dispatch hands due sandboxes to workers.

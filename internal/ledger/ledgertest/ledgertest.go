@@ -286,7 +286,7 @@ func (s suite) periods(t *testing.T) {
 	enter(sandbox.PhaseAwake, 10, 5)
 	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
 	read(t, store, func(tx *ledger.Tx) error {
-		periods, err := tx.Periods(sandbox.CostQuery{EnvironmentID: "e"})
+		periods, err := tx.PeriodsOf([]string{row.ID})
 		want := []struct {
 			state        sandbox.Phase
 			seconds, cpu int64

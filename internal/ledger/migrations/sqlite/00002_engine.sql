@@ -58,7 +58,8 @@ CREATE INDEX deliveries_received ON deliveries (received_at);
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
 UPDATE usage_periods SET instance = (SELECT instance FROM sandboxes WHERE sandboxes.id = usage_periods.sandbox_id);
-CREATE INDEX usage_periods_unrolled ON usage_periods (id) WHERE rolled_at = 0;
+CREATE INDEX usage_periods_unrolled ON usage_periods (environment_id, ended_at) WHERE rolled_at = 0;
+CREATE INDEX usage_periods_ended ON usage_periods (ended_at, started_at);
 
 -- Ended usage, summed by UTC day and lease for ever. A pool's usage has no lease and no agent.
 CREATE TABLE cost_days (
@@ -68,7 +69,7 @@ CREATE TABLE cost_days (
     agent_did      TEXT    NOT NULL,
     backend        TEXT    NOT NULL,
     instance       TEXT    NOT NULL, -- the account
-    generations    INTEGER NOT NULL, -- sandboxes whose usage began on the day
+    generations    INTEGER NOT NULL, -- those whose usage began on the day
     awake          INTEGER NOT NULL, -- microseconds
     asleep         INTEGER NOT NULL,
     cpu            INTEGER NOT NULL,
@@ -78,7 +79,7 @@ CREATE TABLE cost_days (
     shadow_cost    INTEGER NOT NULL,
     PRIMARY KEY (day, environment_id, lease_id, instance)
 ) WITHOUT ROWID;
-CREATE INDEX cost_days_environment ON cost_days (environment_id, day);
+CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
 CREATE INDEX cost_days_agent ON cost_days (agent_did, day);
 
 -- SQLite changes a CHECK by a new table only.

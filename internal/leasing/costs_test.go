@@ -1,0 +1,335 @@
+package leasing_test
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestCostsAreTheSumOfUsagePeriods compares reports of random usage, times, groups and filters with
+// what the usage periods come to when they are added up by other means, before usage is rolled up,
+// while it is, and after.
+func TestCostsAreTheSumOfUsagePeriods(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		b := newBill(t, r)
+		for range rapid.IntRange(1, 12).Draw(r, "steps") {
+			b.use()
+			if rapid.IntRange(0, 2).Draw(r, "roll up") == 0 {
+				b.rollUp()
+			}
+		}
+		for range 4 {
+			q := b.query()
+			before := b.check(q)
+			b.rollUp()
+			if after := b.check(q); after != before {
+				r.Fatalf("%+v: %+v before usage was rolled up, %+v after", q, before, after)
+			}
+			b.use()
+		}
+		b.checkGroupsAgree()
+	})
+}
+
+// TestThePastIsReportedAsItWas asks for costs up to a moment at that moment, and again much later.
+func TestThePastIsReportedAsItWas(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		b := newBill(t, r)
+		b.noCPU = true // CPU time is spread over its period, whose end is not known yet
+		b.use()
+		b.use()
+		b.now = b.now.Add(time.Microsecond) // what begins at a moment is not before it
+		then := b.now
+		was := b.costs(sandbox.CostQuery{})
+		for range rapid.IntRange(1, 6).Draw(r, "steps") {
+			b.use()
+			b.rollUp()
+		}
+		if is := b.costs(sandbox.CostQuery{To: then}); is.Total != was.Total {
+			r.Fatalf("up to %s it was %+v then and is %+v later", then, was.Total, is.Total)
+		}
+	})
+}
+
+// TestUsageIsRolledUpOnce lets several engines roll up the same usage at once, and again.
+func TestUsageIsRolledUpOnce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		b := newBill(t, r)
+		for range 5 {
+			b.use()
+		}
+		want := b.check(sandbox.CostQuery{})
+		done := make(chan error)
+		for range 3 {
+			go func() { done <- b.engine.RollUp(t.Context()) }()
+		}
+		if err := errors.Join(<-done, <-done, <-done); err != nil {
+			r.Fatal(err)
+		}
+		b.rollUp()
+		if got := b.check(sandbox.CostQuery{}); got != want {
+			r.Fatalf("it cost %+v before and %+v after", want, got)
+		}
+	})
+}
+
+// bill is a ledger with sandboxes whose use is drawn at random.
+type bill struct {
+	*rapid.T
+	now       time.Time
+	store     *ledger.Store
+	engine    *leasing.Engine
+	sandboxes []*ledger.Sandbox
+	noCPU     bool
+}
+
+func newBill(t *testing.T, r *rapid.T) *bill {
+	b := &bill{T: r, now: time.Date(2026, 8, 30, 22, 0, 0, 0, time.UTC)}
+	var err error
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: func() time.Time { return b.now }}); err != nil {
+		r.Fatal(err)
+	}
+	if b.engine, err = leasing.New(leasing.Config{Store: b.store, Executors: []sandbox.Executor{fake.New("engine", nil)}}); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := errors.Join(b.engine.Close(), b.store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	b.write(func(tx *ledger.Tx) error {
+		if err := errors.Join(ledgertest.Environment(tx, "e1"), ledgertest.Environment(tx, "e2")); err != nil {
+			return err
+		}
+		for i := range 6 {
+			s := ledgertest.Sandbox(tx, fmt.Sprint("e", i%2+1), int64(i+1))
+			s.AgentDID = fmt.Sprint("did:plc:a", i%3)
+			lease := sandbox.LeaseID(s.AgentDID, s.EnvironmentID)
+			s.LeaseID = &lease
+			s.MemoryMB = rapid.Int64Range(64, 32768).Draw(r, "memory")
+			b.sandboxes = append(b.sandboxes, s)
+			if err := tx.CreateSandbox(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return b
+}
+
+func (b *bill) write(fn func(tx *ledger.Tx) error) {
+	b.Helper()
+	if err := b.store.Write(b.Context(), fn); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// use lets time pass and some sandboxes change their state.
+func (b *bill) use() {
+	b.Helper()
+	b.now = b.now.Add(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
+	b.write(func(tx *ledger.Tx) error {
+		book := pricing.Cloudflare()
+		book.AsleepMemoryGiBSecond = 3
+		row, err := tx.KeepPriceBook(sandbox.Docker, book)
+		if err != nil {
+			return err
+		}
+		for _, s := range b.sandboxes {
+			if rapid.Bool().Draw(b.T, "stays") {
+				continue
+			}
+			if !b.noCPU {
+				s.CPUMark = 0
+				if err := tx.AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+					return err
+				}
+			}
+			state := rapid.SampledFrom([]sandbox.Phase{sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone}).Draw(b.T, "state")
+			if err := tx.EnterState(s, state, tx.Now, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *bill) rollUp() {
+	b.Helper()
+	if err := b.engine.RollUp(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bill) query() sandbox.CostQuery {
+	moment := rapid.Custom(func(t *rapid.T) time.Time {
+		switch rapid.IntRange(0, 2).Draw(t, "kind") {
+		case 0:
+			return time.Time{}
+		case 1:
+			return time.Date(2026, 8, 29+rapid.IntRange(0, 20).Draw(t, "day"), 0, 0, 0, 0, time.UTC)
+		default:
+			start := time.Date(2026, 8, 30, 0, 0, 0, 0, time.UTC)
+			return start.Add(time.Duration(rapid.Int64Range(0, int64(20*24*time.Hour/time.Microsecond)).Draw(t, "moment")) * time.Microsecond)
+		}
+	})
+	return sandbox.CostQuery{
+		EnvironmentID: rapid.SampledFrom([]string{"", "", "e1"}).Draw(b.T, "environment"),
+		AgentDID:      rapid.SampledFrom([]string{"", "", "did:plc:a1"}).Draw(b.T, "agent"),
+		From:          moment.Draw(b.T, "from"), To: moment.Draw(b.T, "to"),
+		GroupBy: rapid.SampledFrom([]sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth}).Draw(b.T, "group"),
+	}
+}
+
+func (b *bill) costs(q sandbox.CostQuery) sandbox.CostReport {
+	b.Helper()
+	report, err := b.engine.Costs(b.Context(), q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return report
+}
+
+// check compares a report with the usage periods, and returns its total.
+func (b *bill) check(q sandbox.CostQuery) sandbox.CostRow {
+	b.Helper()
+	report := b.costs(q)
+	var want, rows sandbox.CostRow
+	for _, p := range b.periods(q) {
+		b.addUp(&want, &p, q)
+	}
+	want.Generations = b.begun(q)
+	for _, row := range report.Rows {
+		rows.Cost += row.Cost
+		rows.Generations += row.Generations
+	}
+	got := report.Total
+	if got.Cost != want.Cost || rows.Cost != want.Cost || got.Generations != want.Generations || rows.Generations != want.Generations {
+		b.Fatalf("%+v: the total is %s of %d generations, its rows %s of %d; want %s of %d", q, got.Cost, got.Generations, rows.Cost, rows.Generations, want.Cost, want.Generations)
+	}
+	for _, pair := range [][2]float64{{got.AwakeSeconds, want.AwakeSeconds}, {got.AsleepSeconds, want.AsleepSeconds}} {
+		if d := pair[0] - pair[1]; d > 1e-6 || d < -1e-6 {
+			b.Fatalf("%+v: the total is %+v, want %+v", q, got, want)
+		}
+	}
+	return got
+}
+
+// periods returns the selected sandboxes' usage periods.
+func (b *bill) periods(q sandbox.CostQuery) (periods []ledger.UsagePeriod) {
+	var ids []string
+	for _, s := range b.sandboxes {
+		if (q.EnvironmentID == "" || q.EnvironmentID == s.EnvironmentID) && (q.AgentDID == "" || q.AgentDID == s.AgentDID) {
+			ids = append(ids, s.ID)
+		}
+	}
+	err := b.store.Read(b.Context(), func(tx *ledger.Tx) (err error) {
+		periods, err = tx.PeriodsOf(ids)
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return periods
+}
+
+// begun counts the selected sandboxes whose first period began in a query's time.
+func (b *bill) begun(q sandbox.CostQuery) (n int64) {
+	seen := make(map[string]bool)
+	for _, p := range b.periods(q) { // by id
+		at := p.StartedAt.Time()
+		if !seen[p.SandboxID] && !at.Before(q.From) && (q.To.IsZero() || at.Before(q.To)) {
+			n++
+		}
+		seen[p.SandboxID] = true
+	}
+	return n
+}
+
+// addUp adds a period day by day, in fractions: what the days' parts cost, each rounded half up.
+func (b *bill) addUp(sum *sandbox.CostRow, p *ledger.UsagePeriod, q sandbox.CostQuery) {
+	end := p.EndedAt.Time()
+	if p.EndedAt == 0 {
+		end = b.now
+	}
+	cpu := p.CPU.Duration().D().Microseconds()
+	share := func(cpu int64, part, whole time.Duration) int64 {
+		n := new(big.Int).Mul(big.NewInt(cpu), big.NewInt(part.Microseconds()))
+		return n.Quo(n, big.NewInt(whole.Microseconds())).Int64()
+	}
+	for from := p.StartedAt.Time(); from.Before(end); {
+		to := from.Truncate(24 * time.Hour).Add(24 * time.Hour)
+		days := cpu
+		if to.Before(end) {
+			days = share(cpu, to.Sub(from), end.Sub(from))
+		} else {
+			to = end
+		}
+		cpu -= days
+		x, y := from, to
+		if x.Before(q.From) {
+			x = q.From
+			if x.After(y) {
+				x = y
+			}
+			days -= share(days, x.Sub(from), to.Sub(from))
+		}
+		if !q.To.IsZero() && q.To.Before(y) {
+			y = q.To
+			if y.Before(x) {
+				y = x
+			}
+			if x.Before(to) {
+				days = share(days, y.Sub(x), to.Sub(x))
+			}
+		}
+		if x.Before(y) {
+			b.addPart(sum, p, y.Sub(x), days)
+		}
+		from = to
+	}
+}
+
+func (b *bill) addPart(sum *sandbox.CostRow, p *ledger.UsagePeriod, length time.Duration, cpuMicros int64) {
+	perGiB, perGB, perCPU := int64(2500), int64(70), int64(20_000)
+	if p.State == sandbox.PhaseAsleep {
+		perGiB, perGB = 3, 0
+		sum.AsleepSeconds += length.Seconds()
+	} else {
+		sum.AwakeSeconds += length.Seconds()
+	}
+	cost := new(big.Rat)
+	for _, term := range [][3]int64{{p.MemoryMB * perGiB, length.Microseconds(), 1024e6}, {p.DiskMB * perGB, length.Microseconds(), 1000e6}, {perCPU, cpuMicros, 1e6}} {
+		x := new(big.Int).Mul(big.NewInt(term[0]), big.NewInt(term[1]))
+		cost.Add(cost, new(big.Rat).SetFrac(x, big.NewInt(term[2])))
+	}
+	cost.Add(cost, big.NewRat(1, 2))
+	sum.Cost += sandbox.NanoUSD(new(big.Int).Quo(cost.Num(), cost.Denom()).Int64())
+}
+
+// checkGroupsAgree compares all groupings of the same usage, to the nano-dollar.
+func (b *bill) checkGroupsAgree() {
+	b.Helper()
+	want := b.costs(sandbox.CostQuery{}).Total
+	for _, group := range []sandbox.CostGroup{sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+		if got := b.costs(sandbox.CostQuery{GroupBy: group}).Total; got != want {
+			b.Fatalf("by %s it is %+v, by lease %+v", group, got, want)
+		}
+	}
+}

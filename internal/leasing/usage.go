@@ -1,0 +1,161 @@
+package leasing
+
+import (
+	"context"
+	"iter"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The cost of a usage period is the sum of the costs of its UTC days, each rounded for itself:
+// whatever costs are grouped by, they agree to the nano-dollar, and a day that has passed is
+// counted once and for all.
+
+// part is a stretch of a usage period.
+type part struct {
+	from, to ledger.Time
+	cpu      ledger.Span
+}
+
+// whole returns all of a period, an open one up to now.
+func whole(p *ledger.UsagePeriod, now ledger.Time) part {
+	end := p.EndedAt
+	if end == 0 {
+		end = max(now, p.StartedAt)
+	}
+	return part{from: p.StartedAt, to: end, cpu: p.CPU}
+}
+
+// split cuts a part at a moment; CPU time is shared by length, and none is lost.
+func (x part) split(at ledger.Time) (before, after part) {
+	at = min(max(at, x.from), x.to)
+	before, after = part{from: x.from, to: at}, part{from: at, to: x.to, cpu: x.cpu}
+	if at > x.from {
+		hi, lo := bits.Mul64(uint64(x.cpu), uint64(at-x.from))
+		share, _ := bits.Div64(hi, lo, uint64(x.to-x.from))
+		before.cpu = ledger.Span(share)
+		after.cpu -= before.cpu
+	}
+	return before, after
+}
+
+// days yields the parts of a period by UTC day; a period without length has one part.
+func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		rest := whole(p, now)
+		for {
+			var day part
+			day, rest = rest.split(midnight(rest.from).Add(oneDay))
+			if !yield(day) || rest.from == rest.to {
+				return
+			}
+		}
+	}
+}
+
+const oneDay = ledger.Span(24 * time.Hour / time.Microsecond)
+
+// midnight returns the beginning of a moment's UTC day.
+func midnight(t ledger.Time) ledger.Time { return t - t%ledger.Time(oneDay) }
+
+// dayOf names a moment's UTC day.
+func dayOf(t ledger.Time) string { return t.Time().Format(time.DateOnly) }
+
+// usage returns what a part of one day comes to.
+func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage {
+	u := ledger.Usage{CPU: x.cpu}
+	length := x.to - x.from
+	if p.State == sandbox.PhaseAwake {
+		u.Awake = ledger.Span(length)
+		u.Memory, u.Disk = p.MemoryMB*int64(length)/1000, p.DiskMB*int64(length)/1000
+	} else {
+		u.Asleep = ledger.Span(length)
+	}
+	awake, asleep, cpu := u.Awake.Duration().D(), u.Asleep.Duration().D(), u.CPU.Duration().D()
+	u.Cost = pricing.Cost(book, p.Resources(), awake, asleep, cpu)
+	u.ShadowCost = pricing.Cost(pricing.Cloudflare(), p.Resources(), awake, asleep, cpu)
+	return u
+}
+
+// costsOf returns the gross cost so far of each of the given sandboxes.
+func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+	periods, err := tx.PeriodsOf(sandboxIDs)
+	if err != nil {
+		return nil, err
+	}
+	books, err := tx.PriceBooks()
+	if err != nil {
+		return nil, err
+	}
+	costs := make(map[string]sandbox.NanoUSD)
+	for i := range periods {
+		p := &periods[i]
+		for day := range days(p, tx.Now) {
+			costs[p.SandboxID] += day.usage(p, books[p.PriceBookID]).Cost
+		}
+	}
+	return costs, nil
+}
+
+// rollUpBatch bounds one write, so that nobody waits long for it.
+const rollUpBatch = 2000
+
+// RollUp counts the usage that has ended since it last ran in the days that it belongs to. It may
+// be called at any time, by any number of engines: each period is counted once.
+func (e *Engine) RollUp(ctx context.Context) error {
+	for {
+		taken := 0
+		err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+			periods, err := tx.TakeUnrolled(rollUpBatch)
+			taken = len(periods)
+			if err != nil || taken == 0 {
+				return err
+			}
+			books, err := tx.PriceBooks()
+			if err != nil {
+				return err
+			}
+			return tx.AddCostDays(costDays(periods, books))
+		})
+		if err != nil || taken < rollUpBatch {
+			return err
+		}
+	}
+}
+
+// costDays sums ended periods by day, lease and account.
+func costDays(periods []ledger.RatedPeriod, books map[string]sandbox.PriceBook) []ledger.CostDay {
+	sums := make(map[[4]string]*ledger.CostDay)
+	for i := range periods {
+		p := &periods[i]
+		isFirst := p.IsFirst
+		for x := range days(&p.UsagePeriod, p.EndedAt) {
+			key := [4]string{dayOf(x.from), p.EnvironmentID, p.LeaseID, p.Instance}
+			sum := sums[key]
+			if sum == nil {
+				sum = &ledger.CostDay{Day: key[0], EnvironmentID: p.EnvironmentID, LeaseID: p.LeaseID, Instance: p.Instance,
+					AgentDID: p.AgentDID, Backend: p.Backend}
+				sums[key] = sum
+			}
+			u := x.usage(&p.UsagePeriod, books[p.PriceBookID])
+			if isFirst {
+				u.Generations, isFirst = 1, false
+			}
+			sum.Add(u)
+		}
+	}
+	rows := make([]ledger.CostDay, 0, len(sums))
+	for _, sum := range sums {
+		rows = append(rows, *sum)
+	}
+	slices.SortFunc(rows, func(a, b ledger.CostDay) int { // all writers lock rows in one order
+		return strings.Compare(a.Day+"\n"+a.EnvironmentID+"\n"+a.LeaseID+"\n"+a.Instance, b.Day+"\n"+b.EnvironmentID+"\n"+b.LeaseID+"\n"+b.Instance)
+	})
+	return rows
+}

@@ -1,0 +1,48 @@
+package pricing
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// wide is an unsigned amount of 128 bits: what the usage of any real period comes to.
+type wide struct{ hi, lo uint64 }
+
+// wideProduct multiplies whole numbers; a negative factor counts as zero. It reports whether the
+// product fits.
+func wideProduct(factors ...int64) (wide, bool) {
+	p := wide{lo: 1}
+	for _, f := range factors {
+		u := uint64(max(f, 0))
+		hi, lo := bits.Mul64(p.lo, u)
+		over, top := bits.Mul64(p.hi, u)
+		sum, carry := bits.Add64(hi, top, 0)
+		if over != 0 || carry != 0 {
+			return wide{}, false
+		}
+		p = wide{sum, lo}
+	}
+	return p, true
+}
+
+func (a wide) plus(b wide) (wide, bool) {
+	lo, carry := bits.Add64(a.lo, b.lo, 0)
+	hi, carry := bits.Add64(a.hi, b.hi, carry)
+	return wide{hi, lo}, carry == 0
+}
+
+// rounded returns a / divisor as nano-dollars, rounded half up, at most math.MaxInt64. The divisor
+// is even.
+func (a wide) rounded(divisor uint64) (sandbox.NanoUSD, bool) {
+	a, ok := a.plus(wide{lo: divisor / 2})
+	if !ok {
+		return 0, false
+	}
+	if a.hi >= divisor {
+		return math.MaxInt64, true
+	}
+	n, _ := bits.Div64(a.hi, a.lo, divisor)
+	return sandbox.NanoUSD(min(n, math.MaxInt64)), true
+}
