@@ -43,7 +43,7 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 // whereStatus narrows a query of sandboxes to a lease status, which is what is wanted and what
 // was seen, together with the time.
 func (tx *Tx) whereStatus(q *gorm.DB, s sandbox.LeaseStatus) *gorm.DB {
-	const live = "desired = 'present' AND min(last_activity + ttl, leased_at + max_lifetime) > ?"
+	const live = "desired = 'present' AND expires_at > ?"
 	switch s {
 	case "":
 		return q

@@ -15,6 +15,12 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
+// migrationsOf are the directories of migrations.
+var migrationsOf = map[goose.Dialect]string{
+	goose.DialectSQLite3:  "migrations/sqlite",
+	goose.DialectPostgres: "migrations/postgres",
+}
+
 // schemaVersion is the newest migration of this program. A ledger whose min_reader is
 // higher has been changed in a way that this program would break.
 const schemaVersion = 2
@@ -40,12 +46,12 @@ type identity struct {
 func (identity) TableName() string { return "ledgers" }
 
 // migrate applies what is missing and returns the ledger's id. Its caller holds a lock.
-func migrate(ctx context.Context, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
-	dir, err := fs.Sub(migrations, "migrations/sqlite")
+func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
+	dir, err := fs.Sub(migrations, migrationsOf[dialect])
 	if err != nil {
 		return "", err
 	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, pool, dir, goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Internal, "reading the ledger's migrations: %w", err)
 	}

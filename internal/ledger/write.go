@@ -2,9 +2,8 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
-
-	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -32,6 +31,18 @@ func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	// The answer is awaited even past ctx: once begun, the outcome must be known.
 	return <-j.done
+}
+
+// startWriting starts the writer of a store that is otherwise at work.
+func (s *Store) startWriting(ctx context.Context) (*Store, error) {
+	s.wg.Add(1)
+	go s.writer()
+	if s.clock != nil { // it may have been stepped while nobody looked
+		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
 }
 
 // writer commits jobs until the store is closed.
@@ -62,38 +73,98 @@ func (s *Store) batch(first *job) []*job {
 }
 
 func (s *Store) commit(jobs []*job) {
-	results := make([]error, len(jobs))
-	var seen clock
-	err := s.writes.Transaction(func(db *gorm.DB) (err error) {
-		tx := &Tx{db: db, Now: At(s.now())}
-		if s.clock != nil {
-			if seen, err = s.clock.check(tx); err != nil {
-				return err
-			}
-		}
-		for i, j := range jobs {
-			if err := j.ctx.Err(); err != nil {
-				results[i] = sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
-				continue
-			}
-			results[i] = savepoint(tx, j.fn)
-		}
-		return tx.flushEvents()
-	})
-	if err != nil {
-		err = unavailable("committing to the ledger", err)
-	} else if s.clock != nil {
-		s.mu.Lock()
-		*s.clock = seen
-		s.mu.Unlock()
-	}
+	results, err := s.transact(jobs)
 	for i, j := range jobs {
 		if err != nil {
-			results[i] = err // nothing of the batch is stored
+			results[i] = err // nothing of the batch is known to be stored
 		}
 		j.done <- results[i]
 	}
 	s.notify()
+}
+
+// transact runs jobs in one transaction. It returns the outcome of each, or the error for which
+// none of them counts.
+func (s *Store) transact(jobs []*job) ([]error, error) {
+	results := make([]error, len(jobs))
+	ctx, cancel := s.db.commitContext()
+	defer cancel()
+	db := s.writes.WithContext(ctx).Begin()
+	if db.Error != nil {
+		return results, unavailable("beginning to write to the ledger", db.Error)
+	}
+	defer db.Rollback() // without effect once it is committed
+	first, err := s.db.begin(db)
+	if err != nil {
+		return results, unavailable("beginning to write to the ledger", err)
+	}
+	if err := first.checkProgram(); err != nil {
+		return results, err
+	}
+	tx := &Tx{db: db, Now: s.moment(first)}
+	seen, err := s.checkClock(tx)
+	if err != nil {
+		return results, err
+	}
+	for i, j := range jobs {
+		if err := j.ctx.Err(); err != nil {
+			results[i] = sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
+			continue
+		}
+		results[i] = savepoint(tx, j.fn)
+	}
+	if err := tx.flushEvents(); err != nil {
+		return results, err
+	}
+	if err := s.db.announce(db); err != nil {
+		return results, unavailable("announcing a commit", err)
+	}
+	if err := db.Commit().Error; err != nil {
+		return results, s.db.committing(err)
+	}
+	s.keepClock(seen)
+	return results, nil
+}
+
+// checkClock moves what the clock timed if it was stepped, and returns what is known of it once the
+// transaction is committed.
+func (s *Store) checkClock(tx *Tx) (clock, error) {
+	if s.clock == nil {
+		return clock{}, nil
+	}
+	return s.clock.check(tx)
+}
+
+func (s *Store) keepClock(seen clock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clock != nil {
+		*s.clock = seen
+	}
+}
+
+// begun is what a commit learns as it begins.
+type begun struct {
+	// Moment is the database's clock once nobody else can write, 0 when it is not the ledger's clock.
+	Moment Time
+	// OldestProgram is ledgers.min_reader.
+	OldestProgram int64
+}
+
+// checkProgram refuses to write to a ledger that a newer program has changed.
+func (b begun) checkProgram() error {
+	if b.OldestProgram <= schemaVersion {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the ledger was upgraded beneath this program: it needs a program of schema %d or newer, and this one knows schema %d; upgrade and restart this program", b.OldestProgram, schemaVersion)
+}
+
+// moment is when everything in a commit happens.
+func (s *Store) moment(b begun) Time {
+	if b.Moment != 0 {
+		return b.Moment
+	}
+	return At(s.now())
 }
 
 // savepoint runs fn so that its failure undoes its own changes only.
@@ -107,12 +178,13 @@ func savepoint(tx *Tx, fn func(tx *Tx) error) (err error) {
 		if v := recover(); v != nil {
 			err = sandbox.Errorf(sandbox.Internal, "a ledger transaction panicked: %v\n%s", v, debug.Stack())
 		}
+		if err == nil {
+			err = unavailable("writing to the ledger", tx.db.Exec("RELEASE SAVEPOINT "+name).Error)
+		}
 		if err != nil {
 			tx.events = tx.events[:events]
-			tx.db.Exec("ROLLBACK TO " + name)
-		}
-		if e := tx.db.Exec("RELEASE " + name).Error; err == nil {
-			err = unavailable("writing to the ledger", e)
+			tx.db.Exec("ROLLBACK TO SAVEPOINT " + name)
+			tx.db.Exec("RELEASE SAVEPOINT " + name)
 		}
 	}()
 	return fn(tx)

@@ -1,0 +1,263 @@
+-- +goose Up
+-- PostgreSQL begins with schema 2: this is what SQLite has after its migrations 1 and 2. What rows
+-- are sorted or ranged by is compared as bytes, as there.
+
+-- Times are Unix microseconds in UTC, 0 meaning "not yet"; money is nano-US-dollars.
+
+-- One row: which ledger this is, and which programs may read it.
+CREATE TABLE ledgers (
+    one        BIGINT PRIMARY KEY CHECK (one = 1),
+    id         TEXT COLLATE "C" NOT NULL,
+    -- The oldest schema version whose program may still write here.
+    min_reader BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    -- Usage before this moment is kept by UTC day only; its periods are gone.
+    detail_since    BIGINT NOT NULL DEFAULT 0,
+    -- The newest event that retention has removed.
+    purged_event_id BIGINT NOT NULL DEFAULT 0,
+    -- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
+    clock_steps     BIGINT NOT NULL DEFAULT 0,
+    clock_seen_at   BIGINT NOT NULL DEFAULT 0
+);
+
+-- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.
+CREATE TABLE clocks (
+    boot_id TEXT COLLATE "C" PRIMARY KEY,
+    ahead   BIGINT NOT NULL, -- microseconds
+    steps   BIGINT NOT NULL, -- ledgers.clock_steps at that time
+    seen_at BIGINT NOT NULL
+);
+
+CREATE TABLE environments (
+    id               TEXT COLLATE "C" PRIMARY KEY,
+    owner            TEXT    NOT NULL,
+    type             TEXT    NOT NULL,
+    backend          TEXT    NOT NULL,
+    instance         TEXT    NOT NULL,
+    spec             TEXT    NOT NULL, -- JSON of sandbox.EnvironmentSpec, defaults filled in
+    status           TEXT    NOT NULL CHECK (status IN ('open', 'ended', 'deleting', 'destroyed')),
+    epoch            BIGINT NOT NULL,
+    ended_conditions TEXT    NOT NULL DEFAULT '[]', -- JSON list: conditions that closed it since opened_at
+    ended_by         TEXT    NOT NULL DEFAULT '',
+    ended_at         BIGINT NOT NULL DEFAULT 0,
+    opened_at        BIGINT NOT NULL, -- a condition from before does not close it
+    created_at       BIGINT NOT NULL,
+    updated_at       BIGINT NOT NULL,
+    pool_failures    BIGINT NOT NULL DEFAULT 0, -- in a row
+    pool_error       TEXT    NOT NULL DEFAULT '',
+    pool_due_at      BIGINT NOT NULL DEFAULT 0, -- no pool sandbox is made before
+    budget_month     TEXT    NOT NULL DEFAULT '', -- 2006-01, UTC
+    budget_percent   BIGINT NOT NULL DEFAULT 0 -- highest threshold announced in it
+);
+
+-- A lease names its current generation; its history is in sandboxes.
+CREATE TABLE leases (
+    id             TEXT COLLATE "C" PRIMARY KEY, -- <agent_did>::<environment_id>
+    agent_did      TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL REFERENCES environments (id),
+    generation     BIGINT NOT NULL,
+    sandbox_id     TEXT COLLATE "C" NOT NULL,
+    created_at     BIGINT NOT NULL,
+    UNIQUE (agent_did, environment_id)
+);
+CREATE INDEX leases_environment ON leases (environment_id);
+
+-- One row per generation: what is wanted, what was seen, when to look again. Never replaced.
+CREATE TABLE sandboxes (
+    id                TEXT COLLATE "C" PRIMARY KEY,
+    lease_id          TEXT COLLATE "C", -- NULL while it waits in a pool
+    generation        BIGINT NOT NULL,
+    environment_id    TEXT COLLATE "C" NOT NULL REFERENCES environments (id),
+    environment_type  TEXT    NOT NULL,
+    agent_did         TEXT COLLATE "C" NOT NULL,
+    owner             TEXT    NOT NULL,
+    backend           TEXT    NOT NULL,
+    instance          TEXT    NOT NULL,
+    image             TEXT    NOT NULL,
+    memory_mb         BIGINT NOT NULL,
+    cpu_millis        BIGINT NOT NULL,
+    pids_limit        BIGINT NOT NULL,
+    disk_mb           BIGINT NOT NULL,
+    network           TEXT    NOT NULL,
+    env               TEXT    NOT NULL,
+    sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
+    ttl               BIGINT NOT NULL, -- microseconds
+    max_lifetime      BIGINT NOT NULL,
+    sleep_after       BIGINT NOT NULL,
+    expiry_conditions TEXT    NOT NULL,
+    settings          TEXT    NOT NULL, -- JSON of sandbox.LeaseSettings
+    desired           TEXT    NOT NULL CHECK (desired IN ('present', 'gone')),
+    phase             TEXT    NOT NULL CHECK (phase IN ('pending', 'awake', 'asleep', 'gone')),
+    leased_at         BIGINT NOT NULL,
+    ready_at          BIGINT NOT NULL DEFAULT 0,
+    last_activity     BIGINT NOT NULL,
+    observed_at       BIGINT NOT NULL DEFAULT 0,
+    ended_at          BIGINT NOT NULL DEFAULT 0,
+    ended_by          TEXT    NOT NULL DEFAULT '' CHECK (ended_by IN ('', 'condition', 'ttl', 'max_lifetime', 'budget',
+                          'release', 'failed', 'crashed', 'vanished', 'environment', 'admin')),
+    end_reason        TEXT    NOT NULL DEFAULT '',
+    destroyed_at      BIGINT NOT NULL DEFAULT 0,
+    cpu_mark          BIGINT NOT NULL DEFAULT 0, -- last raw CPU reading, microseconds
+    due_at            BIGINT NOT NULL,
+    attempts          BIGINT NOT NULL DEFAULT 0,
+    last_error        TEXT    NOT NULL DEFAULT '',
+    claim             TEXT    NOT NULL DEFAULT '', -- who works on it now
+    claimed_for       TEXT    NOT NULL DEFAULT '',
+    claimed_until     BIGINT NOT NULL DEFAULT 0,
+    last_sequence     BIGINT NOT NULL DEFAULT 0,
+    -- The label under which its backend knows an adopted sandbox; '' is this ledger's own.
+    ledger_id         TEXT COLLATE "C" NOT NULL DEFAULT '',
+    pooled_at         BIGINT NOT NULL DEFAULT 0, -- made for a pool then
+    -- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
+    hard_deadline     BIGINT NOT NULL DEFAULT 0,
+    -- When to look again: nobody works on it before its claim has run out.
+    wake_at           BIGINT GENERATED ALWAYS AS (GREATEST(due_at, claimed_until)) STORED,
+    -- When a lease ends that nothing uses.
+    expires_at        BIGINT GENERATED ALWAYS AS (LEAST(last_activity + ttl, leased_at + max_lifetime)) STORED,
+    UNIQUE (lease_id, generation),
+    CHECK ((desired = 'gone') = (ended_by <> '')),
+    CHECK (phase <> 'gone' OR desired = 'gone')
+);
+CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
+CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
+CREATE INDEX sandboxes_destroyed ON sandboxes (destroyed_at) WHERE phase = 'gone';
+CREATE INDEX sandboxes_environment ON sandboxes (environment_id) WHERE phase <> 'gone';
+-- A survey reads an instance's sandboxes in pages.
+CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
+
+-- Uses of a sandbox that count as activity until they end: commands, open streams.
+CREATE TABLE holds (
+    sandbox_id TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    holder     TEXT    NOT NULL,
+    until      BIGINT NOT NULL, -- pushed forward while its process lives
+    PRIMARY KEY (sandbox_id, holder)
+);
+
+-- What is left of a sandbox that retention has removed: its id is never used again.
+CREATE TABLE retired_sandboxes (
+    id             TEXT COLLATE "C" PRIMARY KEY,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    generation     BIGINT NOT NULL,
+    last_sequence  BIGINT NOT NULL,
+    destroyed_at   BIGINT NOT NULL
+);
+
+CREATE TABLE events (
+    id             BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    lease_id       TEXT COLLATE "C" NOT NULL DEFAULT '',
+    sandbox_id     TEXT COLLATE "C" NOT NULL DEFAULT '',
+    generation     BIGINT NOT NULL DEFAULT 0,
+    sequence       BIGINT NOT NULL DEFAULT 0, -- per sandbox, from 1, without gaps
+    type           TEXT    NOT NULL,
+    at             BIGINT NOT NULL,
+    data           TEXT    NOT NULL DEFAULT ''
+);
+CREATE UNIQUE INDEX events_sequence ON events (sandbox_id, sequence) WHERE sandbox_id <> '';
+CREATE INDEX events_environment ON events (environment_id, id);
+CREATE INDEX events_environment_at ON events (at) WHERE sandbox_id = '';
+
+CREATE TABLE deliveries (
+    id             TEXT COLLATE "C" PRIMARY KEY, -- the sender's id of the message
+    received_at    BIGINT NOT NULL,
+    source         TEXT    NOT NULL,
+    body           BYTEA   NOT NULL,
+    type           TEXT    NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    agent_did      TEXT COLLATE "C" NOT NULL,
+    generation     BIGINT NOT NULL,
+    occurred_at    BIGINT NOT NULL,
+    status         TEXT    NOT NULL CHECK (status IN ('applied', 'stale', 'unmatched')),
+    matched        BIGINT NOT NULL
+);
+CREATE INDEX deliveries_received ON deliveries (received_at);
+
+-- Prices as they were when a usage period began, so that later prices do not change earlier costs.
+CREATE TABLE price_books (
+    id       TEXT COLLATE "C" PRIMARY KEY, -- SHA-256 of body
+    backend  TEXT    NOT NULL,
+    body     TEXT    NOT NULL, -- JSON of sandbox.PriceBook
+    added_at BIGINT NOT NULL
+);
+
+CREATE TABLE usage_periods (
+    id             BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    sandbox_id     TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    agent_did      TEXT COLLATE "C" NOT NULL,
+    backend        TEXT    NOT NULL,
+    price_book_id  TEXT COLLATE "C" NOT NULL REFERENCES price_books (id),
+    memory_mb      BIGINT NOT NULL,
+    cpu_millis     BIGINT NOT NULL,
+    disk_mb        BIGINT NOT NULL,
+    state          TEXT    NOT NULL CHECK (state IN ('awake', 'asleep')),
+    started_at     BIGINT NOT NULL,
+    ended_at       BIGINT NOT NULL DEFAULT 0, -- 0 while open
+    cpu            BIGINT NOT NULL DEFAULT 0, -- CPU time used in it, microseconds
+    instance       TEXT    NOT NULL DEFAULT '',
+    rolled_at      BIGINT NOT NULL DEFAULT 0, -- counted in cost_days since; 0 before
+    CHECK (ended_at = 0 OR ended_at >= started_at)
+);
+CREATE UNIQUE INDEX usage_periods_open ON usage_periods (sandbox_id) WHERE ended_at = 0;
+CREATE INDEX usage_periods_sandbox ON usage_periods (sandbox_id);
+CREATE INDEX usage_periods_environment ON usage_periods (environment_id, started_at);
+CREATE INDEX usage_periods_unrolled ON usage_periods (id) WHERE rolled_at = 0;
+
+-- Ended usage, summed by UTC day and lease for ever. A pool's usage has no lease and no agent.
+CREATE TABLE cost_days (
+    day            TEXT COLLATE "C" NOT NULL, -- 2006-01-02
+    environment_id TEXT COLLATE "C" NOT NULL,
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    agent_did      TEXT COLLATE "C" NOT NULL,
+    backend        TEXT    NOT NULL,
+    instance       TEXT    NOT NULL, -- the account
+    generations    BIGINT NOT NULL, -- sandboxes whose usage began on the day
+    awake          BIGINT NOT NULL, -- microseconds
+    asleep         BIGINT NOT NULL,
+    cpu            BIGINT NOT NULL,
+    memory         BIGINT NOT NULL, -- MiB x milliseconds, awake
+    disk           BIGINT NOT NULL, -- MB x milliseconds, awake
+    cost           BIGINT NOT NULL, -- nano-US-dollars
+    shadow_cost    BIGINT NOT NULL,
+    PRIMARY KEY (day, environment_id, lease_id, instance)
+);
+CREATE INDEX cost_days_environment ON cost_days (environment_id, day);
+CREATE INDEX cost_days_agent ON cost_days (agent_did, day);
+
+CREATE TABLE drift_findings (
+    id             BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    kind           TEXT    NOT NULL CHECK (kind IN ('vanished', 'stopped', 'out_of_memory', 'changed', 'orphan', 'leftover')),
+    sandbox_id     TEXT COLLATE "C" NOT NULL,
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    instance       TEXT    NOT NULL,
+    field          TEXT    NOT NULL DEFAULT '',
+    expected       TEXT    NOT NULL DEFAULT '',
+    observed       TEXT    NOT NULL DEFAULT '',
+    first_seen_at  BIGINT NOT NULL,
+    last_seen_at   BIGINT NOT NULL,
+    looks          BIGINT NOT NULL DEFAULT 1,
+    resolved_at    BIGINT NOT NULL DEFAULT 0, -- 0 while open
+    resolution     TEXT    NOT NULL DEFAULT ''
+);
+CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
+CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
+
+-- begin_commit is the first statement of every transaction that writes: it waits for the right to
+-- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
+-- had it. It is a function so that what it reads was committed before it had the lock: a single
+-- statement would read as of the moment at which it began to wait.
+-- +goose StatementBegin
+CREATE FUNCTION begin_commit(OUT moment BIGINT, OUT oldest_program BIGINT) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock((1935830883::BIGINT << 32) | to_regclass('ledgers')::oid::BIGINT);
+    SELECT min_reader INTO oldest_program FROM ledgers;
+    moment := (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+-- Migrations are additive; an older schema is restored from a backup.

@@ -1,0 +1,176 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// measureEvery is how often the database's clock is read at least.
+	measureEvery = 10 * time.Second
+	// askTimeout bounds one small question.
+	askTimeout = 5 * time.Second
+	// listenFor is how long a connection is listened on before it is tried.
+	listenFor = 30 * time.Second
+	// The pause before a lost connection is made again.
+	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+)
+
+// startListening has the commits of other processes noticed from now on.
+func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	last, at, err := s.look(ctx)
+	if err != nil {
+		return unavailable("opening the ledger", err)
+	}
+	p.clock.set(at)
+	var conn *pgx.Conn
+	if !o.NoListen {
+		if conn, err = p.listen(ctx); err != nil {
+			return unavailable("listening for commits", err)
+		}
+	}
+	watching, stop := context.WithCancel(context.Background())
+	s.wg.Go(func() { defer stop(); <-s.stop })
+	s.wg.Go(func() { s.pollCommits(watching, p, o.Poll, last) })
+	if conn != nil {
+		s.wg.Go(func() { s.listenForCommits(watching, p, conn) })
+	}
+	return nil
+}
+
+// look returns what changes with every commit on the server, and the server's clock.
+func (s *Store) look(ctx context.Context) (version string, at Time, err error) {
+	pool, err := s.reads.DB()
+	if err != nil {
+		return "", 0, err
+	}
+	err = pool.QueryRowContext(ctx, "SELECT pg_current_snapshot()::text, "+serverMoment).Scan(&version, &at)
+	return version, at, err
+}
+
+const serverMoment = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+// measure reads the database's clock.
+func (p *postgresDatabase) measure(ctx context.Context, conn *pgx.Conn) error {
+	var at int64
+	if err := conn.QueryRow(ctx, "SELECT "+serverMoment).Scan(&at); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "reading the database's clock: %w", err)
+	}
+	p.clock.set(Time(at))
+	return nil
+}
+
+// pollCommits finds commits whose announcement did not arrive, and keeps the clock measured. Commits
+// on other ledgers of the server are seen as well, which does no harm.
+func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.Duration, last string) {
+	pace := poll
+	if p.isClock {
+		pace = min(poll, measureEvery)
+	}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		version, at, err := s.look(bounded)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("ledger: watching for other processes", "error", err)
+			}
+			continue
+		}
+		p.clock.set(at)
+		if time.Since(looked) < poll-pace/2 {
+			continue
+		}
+		looked = time.Now()
+		if version != last {
+			s.notify()
+		}
+		last = version
+	}
+}
+
+// listen returns a connection that is told of commits.
+func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, p.config)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{p.channel}.Sanitize()); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+// listenForCommits passes announcements on to Changed, and connects again when the connection is
+// lost. What was announced meanwhile is made up for by one call for all.
+func (s *Store) listenForCommits(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) {
+	for {
+		err := s.passOn(ctx, conn)
+		closing, cancel := context.WithTimeout(context.Background(), askTimeout)
+		_ = conn.Close(closing) // it is lost, or not needed any more
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("ledger: no longer told of other processes' commits; connecting again", "error", err)
+		if conn = p.listenAgain(ctx); conn == nil {
+			return
+		}
+		s.notify()
+	}
+}
+
+// listenAgain connects until it succeeds; it returns nil once ctx has ended.
+func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+		conn, err := p.listen(bounded)
+		cancel()
+		if err == nil {
+			return conn
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// passOn returns when the connection does not answer any more.
+func (s *Store) passOn(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, listenFor)
+		_, err := conn.WaitForNotification(bounded)
+		silent := bounded.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			s.notify()
+			continue
+		case ctx.Err() != nil || !silent:
+			return err
+		}
+		bounded, cancel = context.WithTimeout(ctx, askTimeout)
+		err = conn.Ping(bounded)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}

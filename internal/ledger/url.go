@@ -1,0 +1,44 @@
+package ledger
+
+import (
+	"errors"
+	"net/url"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const urlForms = "write it as sqlite:///absolute/path/ledger.db or postgres://user@host/database"
+
+// parseURL returns a ledger URL's parts. Its errors do not hold the password.
+func parseURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		var e *url.Error
+		if errors.As(err, &e) {
+			err = e.Err // without the URL
+		}
+		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL: %w; %s", err, urlForms)
+	}
+	switch u.Scheme {
+	case "sqlite", "postgres", "postgresql":
+		return u, nil
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: %s", RedactURL(raw), urlForms)
+	}
+}
+
+// RedactURL returns a ledger URL without its passwords, for people to read.
+func RedactURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "(not a URL)"
+	}
+	q := u.Query()
+	for _, secret := range []string{"password", "sslpassword"} {
+		if q.Has(secret) {
+			q.Set(secret, "xxxxx")
+			u.RawQuery = q.Encode()
+		}
+	}
+	return u.Redacted()
+}
