@@ -34,6 +34,9 @@ The ledger, the token file and the webhook secret file default to the user's sta
 ($XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state in its place). Credential files must
 be readable by their owner only; --generate-credentials makes those that are missing.
 
+Several reconcilers may share a ledger in PostgreSQL. Arguments can be seen by others on the machine:
+leave the password out of the URL, and give it as PGPASSWORD or in the file that PGPASSFILE names.
+
 TLS is for a proxy in front of it: listen on a loopback address unless there is one.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -62,7 +65,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
-	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db")
+	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
 	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
 	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
 	f.BoolVar(&generate, "generate-credentials", false, "make the token file and the webhook secret file where they are missing")

@@ -116,7 +116,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Han
 	go func() { served <- server.Serve(listener) }()
 
 	address := listener.Addr().String()
-	c.Logger.Info("reconciler: serving", "address", address, "ledger", c.LedgerURL, "version", c.Version)
+	c.Logger.Info("reconciler: serving", "address", address, "ledger", ledger.RedactURL(c.LedgerURL), "version", c.Version)
 	if ready != nil {
 		ready(address)
 	}

@@ -62,6 +62,20 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
+func TestAURLForPeopleHoldsNoPassword(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"postgres://u:secret@host/db":                      "postgres://u:xxxxx@host/db",
+		"postgres://host/db?password=secret&search_path=s": "postgres://host/db?password=xxxxx&search_path=s",
+		"sqlite:///var/lib/sandbox/ledger.db":              "sqlite:///var/lib/sandbox/ledger.db",
+		"postgres://u:secret@host:port/db":                 "(not a URL)",
+	} {
+		if got := ledger.RedactURL(url); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestURLsThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "ledger.db", "sqlite://relative/path.db", "sqlite:relative.db", "sqlite:///x.db?mode=memory", "mysql://host/db", "://"} {
