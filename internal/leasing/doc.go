@@ -16,13 +16,17 @@
 // # States
 //
 //	desired   phase     lease status   next action
-//	present   pending   pending        spawn
+//	present   pending   pending        spawn; assign, when it was taken from a warm pool
 //	present   awake     active         sleep when idle
 //	present   asleep    active         wake when used
 //	gone      pending   expired        kill
 //	gone      awake     expired        kill
 //	gone      asleep    expired        kill
 //	gone      gone      destroyed      none, for ever
+//
+// A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
+// pool's ttl. An acquire gives such a row to its lease, which makes it pending until its backend
+// has been told whose it is (assign, which ends in a wake).
 //
 //	                 spawn               sleep
 //	       pending ────────> awake <──────────────> asleep
@@ -37,6 +41,9 @@
 // gone: the next life is the next generation, on its own row.
 //
 // # Who may write what
+//
+// Nobody else's word counts than that of the backend instance that the row names. Every request and
+// every step names one generation, by its sandbox id: what comes late for one never changes the next.
 //
 // Anybody may end a lease (desired, ended_*) and record activity, in a transaction of their own.
 // Only the holder of the row's claim may change phase because of an action. Observations (Look)
@@ -53,4 +60,13 @@
 //	spawn failed for good     the lease ends by failed, and what is left of it is killed
 //	a late answer             its claim does not hold any more: it is thrown away
 //	the caller goes away      the step goes on to its end and is recorded
+//	the clock is stepped      the next transaction moves all that the clock timed by as much
+//	                          (internal/ledger): nothing ends early, nothing lives on
+//	the ledger was emptied    what carries its label is reported and not destroyed
+//
+// # What is not in the ledger
+//
+// A survey lists what carries the ledger's label on an instance. What no row wants (a sandbox, or a
+// volume, helper or image that is left of one) is a finding on the first look and destroyed on the
+// second, unless it is younger than the creation grace. An error is no look.
 package leasing
