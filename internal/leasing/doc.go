@@ -28,14 +28,14 @@
 // pool's ttl. An acquire gives such a row to its lease, which makes it pending until its backend
 // has been told whose it is (assign, which ends in a wake).
 //
-//	                 spawn               sleep
-//	       pending ────────> awake <──────────────> asleep
-//	          │                │         wake          │
-//	          └───────┬────────┴───────────────────────┘
-//	                  │  ttl, max_lifetime, condition, release, environment,
-//	                  │  failed, crashed, vanished: desired = gone
-//	                  v           kill confirmed
-//	               expired ────────────────────> destroyed
+//	          spawn               sleep
+//	pending ────────> awake <──────────────> asleep
+//	   │                │         wake          │
+//	   └───────┬────────┴───────────────────────┘
+//	           │  ttl, max_lifetime, condition, release, environment,
+//	           │  failed, crashed, vanished: desired = gone
+//	           v           kill confirmed
+//	        expired ────────────────────> destroyed
 //
 // Status is derived and not stored. desired never goes back to present, and phase never leaves
 // gone: the next life is the next generation, on its own row.
