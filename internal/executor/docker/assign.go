@@ -67,6 +67,9 @@ const volumeData = "_data"
 // learnVolumes notes where an engine keeps its volumes, if it keeps them as files of its own.
 func (e *Executor) learnVolumes(instance string, v volume.Volume) {
 	root, ok := strings.CutSuffix(v.Mountpoint, "/"+v.Name+"/"+volumeData)
+	if !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+		return // it may be another machine's
+	}
 	if v.Driver != "local" || len(v.Options) > 0 || !ok {
 		return
 	}

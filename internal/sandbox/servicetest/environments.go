@@ -15,6 +15,8 @@ var environmentTests = []test{
 	{"UnknownEnvironmentIsNotFound", unknownEnvironmentIsNotFound},
 	{"DeletingAnEnvironmentWithLeasesNeedsForce", deletingAnEnvironmentWithLeasesNeedsForce},
 	{"DeletedEnvironmentCanBeMadeAgain", deletedEnvironmentCanBeMadeAgain},
+	{"WarmPoolIsFilledAndGivenOut", warmPoolIsFilledAndGivenOut},
+	{"WarmPoolNamesWrongFields", warmPoolNamesWrongFields},
 }
 
 func environmentKeepsWhatWasPut(w *world) {
@@ -146,4 +148,34 @@ func deletedEnvironmentCanBeMadeAgain(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.CreateOnly, p.Owner = true, "somebody" })
 	l := must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "somebody"}))(w).Lease
 	w.wantLease(l, 2, sandbox.LeaseActive, "")
+}
+
+func warmPoolIsFilledAndGivenOut(w *world) {
+	e := w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
+	if e.WarmPool == nil || e.WarmPool.TTL != sandbox.DefaultPoolTTL || e.Pool == nil {
+		w.Fatalf("the pool reads back as %+v, %+v", e.WarmPool, e.Pool)
+	}
+	w.Advance(time.Minute)
+	if e = must(w.Service.GetEnvironment(w.Context(), game))(w); e.Pool.Ready != 2 || e.Pool.Pending != 0 || w.Running() != 2 {
+		w.Errorf("of 2 sandboxes %+v wait, and %d exist", e.Pool, w.Running())
+	}
+	if leases := must(w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{}))(w); len(leases) != 0 {
+		w.Errorf("what waits shows as a lease: %+v", leases)
+	}
+	l := w.acquire(ann)
+	w.wantLease(l, 1, sandbox.LeaseActive, "")
+	events := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID}))(w)
+	if last := events[len(events)-1]; last.Type != sandbox.EventReady || last.LeaseID != l.ID || string(last.Data) != `{"from_pool":true}` {
+		w.Errorf("the last event is %s of %s: %s", last.Type, last.LeaseID, last.Data)
+	}
+	w.Advance(time.Minute)
+	if all := must(w.Service.ListEnvironments(w.Context()))(w); all[0].Pool == nil || all[0].Pool.Ready != 2 || w.Running() != 3 {
+		w.Errorf("after an acquire %+v wait, and %d sandboxes exist", all[0].Pool, w.Running())
+	}
+}
+
+func warmPoolNamesWrongFields(w *world) {
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 100, TTL: sandbox.Duration(time.Second)}}})
+	w.wantError(err, sandbox.Invalid, "", "warm_pool.ttl")
 }

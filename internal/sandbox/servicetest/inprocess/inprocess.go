@@ -95,6 +95,9 @@ func advance(t *testing.T, c *clock, engine *leasing.Engine, d time.Duration) {
 		t.Fatal(err)
 	}
 	for {
+		if err := engine.TendPools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		ids, next, err := engine.Due(t.Context(), sandbox.MaxPage)
 		if err != nil {
 			t.Fatal(err)
