@@ -3,7 +3,6 @@ package leasing
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -16,64 +15,152 @@ const maxAhead = 5 * time.Minute
 
 // Deliver implements sandbox.Conditions: one transaction stores the delivery, the events, and
 // what is wanted from now on; the loop does the rest.
-func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
+func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {
-		return receipt, err
+		return sandbox.Receipt{}, err
 	}
 	if d.Condition.Timestamp.After(e.now().Add(maxAhead)) {
-		return receipt, sandbox.InvalidFields("condition", []sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
+		return sandbox.Receipt{}, sandbox.InvalidFields("condition", []sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
 	}
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
-		receipt, err = e.deliver(tx, d)
-		return err
-	})
-	if errors.Is(err, errKnown) {
-		return e.deliveredBefore(ctx, d)
-	}
-	return receipt, err
+	return e.receipts.deliver(ctx, d)
 }
 
-// errKnown undoes what a delivery that was stored before would change again.
-var errKnown = errors.New("the delivery is known")
+// batch applies deliveries one after the other to rows that were read together, and stores what they
+// changed at its end.
+type batch struct {
+	engine *Engine
+	tx     *ledger.Tx
 
-func (e *Engine) deliver(tx *ledger.Tx, d sandbox.Delivery) (sandbox.Receipt, error) {
-	status, matched, err := e.apply(tx, d)
+	known        map[string]ledger.Delivery // by id; with those of this batch
+	environments map[string]*ledger.Environment
+	current      map[string]*ledger.Sandbox   // by lease
+	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
+	held         map[string]ledger.Time
+
+	deliveries []ledger.Delivery
+	sandboxes  []*ledger.Sandbox // changed, each once
+	changed    map[string]bool   // their ids
+	closed     []*ledger.Environment
+}
+
+// read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
+func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
+	var ids, leases, environments []string
+	for _, d := range deliveries {
+		data := d.Condition.Data
+		ids = append(ids, d.ID)
+		if data.AgentDID != "" {
+			leases = append(leases, sandbox.LeaseID(data.AgentDID, data.EnvironmentID))
+		} else {
+			environments = append(environments, data.EnvironmentID)
+		}
+	}
+	if b.known, err = b.tx.Deliveries(distinct(ids)); err != nil {
+		return err
+	}
+	if b.current, err = b.tx.CurrentOf(distinct(leases)); err != nil {
+		return err
+	}
+	if b.environments, err = b.tx.EnvironmentsOf(distinct(environments)); err != nil {
+		return err
+	}
+	if err := b.readLiving(); err != nil {
+		return err
+	}
+	b.held, err = b.tx.HeldUntilOf(b.sandboxIDs())
+	return err
+}
+
+// readLiving loads the living sandboxes of the environments, those that are in current already as the
+// same rows.
+func (b *batch) readLiving() error {
+	b.living = make(map[string][]*ledger.Sandbox)
+	same := make(map[string]*ledger.Sandbox)
+	for _, s := range b.current {
+		same[s.ID] = s
+	}
+	for id := range b.environments {
+		rows, err := b.tx.LeasedSandboxes(id)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			s := &rows[i]
+			if known := same[s.ID]; known != nil {
+				s = known
+			}
+			b.living[id] = append(b.living[id], s)
+		}
+	}
+	return nil
+}
+
+func (b *batch) sandboxIDs() []string {
+	var ids []string
+	for _, s := range b.current {
+		ids = append(ids, s.ID)
+	}
+	for _, rows := range b.living {
+		for _, s := range rows {
+			ids = append(ids, s.ID)
+		}
+	}
+	return distinct(ids)
+}
+
+func distinct(ids []string) []string {
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// deliver applies one delivery. Errors: Conflict with ReasonOtherBody, and nothing is changed then.
+func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
+	if old, ok := b.known[d.ID]; ok {
+		if !bytes.Equal(old.Body, d.Body) {
+			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
+		}
+		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}, nil
+	}
+	status, matched, err := b.apply(d)
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
 	c := d.Condition
-	isNew, err := tx.CreateDelivery(&ledger.Delivery{
-		ID: d.ID, ReceivedAt: tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
+	row := ledger.Delivery{
+		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
 		OccurredAt: ledger.At(c.Timestamp), Status: status, Matched: matched,
-	})
-	if err == nil && !isNew {
-		err = errKnown
 	}
-	return sandbox.Receipt{ID: d.ID, Status: status, Matched: matched}, err
+	b.known[d.ID] = row
+	b.deliveries = append(b.deliveries, row)
+	return sandbox.Receipt{ID: d.ID, Status: status, Matched: matched}, nil
 }
 
-// deliveredBefore answers a delivery whose id is known: with the first answer, if it is the same.
-func (e *Engine) deliveredBefore(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		old, err := tx.Delivery(d.ID)
-		switch {
-		case err != nil:
+// save stores what the deliveries changed. Errors: errRaced.
+func (b *batch) save() error {
+	isNew, err := b.tx.CreateDeliveries(b.deliveries)
+	if err == nil && !isNew {
+		err = errRaced
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range b.sandboxes {
+		if err := b.tx.SaveEnding(s); err != nil {
 			return err
-		case old == nil:
-			return sandbox.Errorf(sandbox.Internal, "message %q was stored before and is not there", d.ID)
-		case !bytes.Equal(old.Body, d.Body):
-			return sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
 		}
-		receipt = sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}
-		return nil
-	})
-	return receipt, err
+	}
+	for _, env := range b.closed {
+		if err := b.tx.SaveEnvironment(env); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply ends what a condition ends.
-func (e *Engine) apply(tx *ledger.Tx, d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
-	m := match{engine: e, tx: tx, delivery: d}
+func (b *batch) apply(d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
+	m := match{batch: b, delivery: d}
 	var err error
 	if d.Condition.Data.AgentDID != "" {
 		err = m.agent()
@@ -89,13 +176,12 @@ func (e *Engine) apply(tx *ledger.Tx, d sandbox.Delivery) (sandbox.DeliveryStatu
 	case m.stale:
 		return sandbox.DeliveryStale, 0, nil
 	}
-	return sandbox.DeliveryUnmatched, 0, tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, m.data())
+	return sandbox.DeliveryUnmatched, 0, b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, m.data())
 }
 
 // match is the application of one delivery.
 type match struct {
-	engine   *Engine
-	tx       *ledger.Tx
+	batch    *batch
 	delivery sandbox.Delivery
 
 	ended  int
@@ -106,9 +192,9 @@ type match struct {
 // agent applies a condition to one agent's lease.
 func (m *match) agent() error {
 	data := m.delivery.Condition.Data
-	s, err := m.tx.Current(sandbox.LeaseID(data.AgentDID, data.EnvironmentID))
-	if err != nil || s == nil {
-		return err
+	s := m.batch.current[sandbox.LeaseID(data.AgentDID, data.EnvironmentID)]
+	if s == nil {
+		return nil
 	}
 	return m.sandbox(s)
 }
@@ -116,16 +202,12 @@ func (m *match) agent() error {
 // all applies a condition to every lease of an environment, and closes the environment for
 // further leases that end with it.
 func (m *match) all() error {
-	env, err := m.tx.Environment(m.delivery.Condition.Data.EnvironmentID)
-	if err != nil || env == nil {
-		return err
+	env := m.batch.environments[m.delivery.Condition.Data.EnvironmentID]
+	if env == nil {
+		return nil
 	}
-	rows, err := m.tx.LeasedSandboxes(env.ID)
-	if err != nil {
-		return err
-	}
-	for i := range rows {
-		if err := m.sandbox(&rows[i]); err != nil {
+	for _, s := range m.batch.living[env.ID] {
+		if err := m.sandbox(s); err != nil {
 			return err
 		}
 	}
@@ -141,32 +223,29 @@ func (m *match) all() error {
 		return nil
 	}
 	m.closed = true
-	env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, m.tx.Now
+	env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, m.batch.tx.Now
 	env.EndedConditions = append(env.EndedConditions, c.Type)
-	if err := m.tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data()); err != nil {
-		return err
+	if !slices.Contains(m.batch.closed, env) {
+		m.batch.closed = append(m.batch.closed, env)
 	}
-	return m.tx.SaveEnvironment(env)
+	return m.batch.tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
 }
 
 // sandbox ends one generation if the condition applies to it.
 func (m *match) sandbox(s *ledger.Sandbox) error {
-	c := m.delivery.Condition
-	held, err := m.tx.HeldUntil(s.ID)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(s.ExpiryConditions, c.Type) || !live(s, held, m.tx.Now) {
+	c, tx := m.delivery.Condition, m.batch.tx
+	if !slices.Contains(s.ExpiryConditions, c.Type) || !live(s, m.batch.held[s.ID], tx.Now) {
 		return nil
+	}
+	if !m.batch.changed[s.ID] {
+		m.batch.changed[s.ID] = true
+		m.batch.sandboxes = append(m.batch.sandboxes, s)
 	}
 	if c.Data.Generation != 0 && c.Data.Generation != s.Generation || c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
 		m.stale = true
-		if err := m.tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data()); err != nil {
-			return err
-		}
-		return m.tx.SaveSandbox(s)
+		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
 	}
-	if err := m.tx.AppendSandboxEvent(s, sandbox.EventConditionApplied, m.data()); err != nil {
+	if err := tx.AppendSandboxEvent(s, sandbox.EventConditionApplied, m.data()); err != nil {
 		return err
 	}
 	reason := c.Type
@@ -174,10 +253,7 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 		reason += ": " + c.Data.Reason
 	}
 	m.ended++
-	if err := m.engine.endLease(m.tx, s, ending{by: sandbox.EndedByCondition, reason: reason, at: m.tx.Now}); err != nil {
-		return err
-	}
-	return m.tx.SaveSandbox(s)
+	return m.batch.engine.endLease(tx, s, ending{by: sandbox.EndedByCondition, reason: reason, at: tx.Now})
 }
 
 func (m *match) data() map[string]any {

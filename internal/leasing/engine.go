@@ -35,6 +35,7 @@ type Engine struct {
 	ids      sandbox.IDs
 	log      *slog.Logger
 	version  string
+	receipts *receipts
 
 	// life ends with Close; what an engine does for nobody's request runs on it.
 	life context.Context
@@ -78,8 +79,10 @@ func New(c Config) (*Engine, error) {
 		e.books[b] = book
 	}
 	e.life, e.end = context.WithCancel(context.Background())
-	e.wg.Add(1)
+	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
+	e.wg.Add(2)
 	go e.heartbeat()
+	go e.receipts.run()
 	return e, nil
 }
 

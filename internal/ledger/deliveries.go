@@ -1,13 +1,35 @@
 package ledger
 
-import "gorm.io/gorm/clause"
+import (
+	"slices"
 
-// Delivery returns a webhook delivery, nil when there is none of that id.
-func (tx *Tx) Delivery(id string) (*Delivery, error) { return first[Delivery](tx, "id = ?", id) }
+	"gorm.io/gorm/clause"
+)
 
-// CreateDelivery stores a delivery and reports whether its id is new. Trying is cheaper than
-// looking first: nearly all are.
-func (tx *Tx) CreateDelivery(d *Delivery) (bool, error) {
-	n, err := rowCount("storing a delivery", tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(d))
-	return n == 1, err
+// Deliveries returns those of the given webhook deliveries that are stored, by id.
+func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
+	known := make(map[string]Delivery)
+	for some := range slices.Chunk(ids, maxVariables) {
+		rows, err := find[Delivery](tx.db.Where("id IN ?", some))
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range rows {
+			known[d.ID] = d
+		}
+	}
+	return known, nil
+}
+
+// deliveryBatch bounds the variables and the bodies of one INSERT.
+const deliveryBatch = 128
+
+// CreateDeliveries stores deliveries and reports whether all their ids are new. It is for ids that
+// were looked for before: one that is not new was stored by another process meanwhile.
+func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
+	if len(rows) == 0 {
+		return true, nil
+	}
+	n, err := rowCount("storing deliveries", tx.db.Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(&rows, deliveryBatch))
+	return n == int64(len(rows)), err
 }

@@ -1,10 +1,29 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
 
 // Environment returns an environment, nil when there is none of that id.
 func (tx *Tx) Environment(id string) (*Environment, error) {
 	return first[Environment](tx, "id = ?", id)
+}
+
+// EnvironmentsOf returns those of the given environments that exist, by id.
+func (tx *Tx) EnvironmentsOf(ids []string) (map[string]*Environment, error) {
+	known := make(map[string]*Environment)
+	for some := range slices.Chunk(ids, maxVariables) {
+		rows, err := find[Environment](tx.db.Where("id IN ?", some))
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			known[rows[i].ID] = &rows[i]
+		}
+	}
+	return known, nil
 }
 
 // Environments returns all environments that are not destroyed, by id.

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -16,6 +18,21 @@ func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
 		return nil, err
 	}
 	return tx.Sandbox(l.SandboxID)
+}
+
+// CurrentOf returns the sandboxes of the current generations of the given leases, by lease id.
+func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
+	current := make(map[string]*Sandbox)
+	for some := range slices.Chunk(leaseIDs, maxVariables) {
+		rows, err := find[Sandbox](tx.db.Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			current[rows[i].Lease()] = &rows[i]
+		}
+	}
+	return current, nil
 }
 
 // CreateLease stores a new lease.

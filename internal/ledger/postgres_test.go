@@ -194,7 +194,7 @@ func TestTextThatPostgreSQLCannotStoreIsTheCallersFault(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgresURL(t), ledger.Options{})
 	err := s.Write(t.Context(), func(tx *ledger.Tx) error {
-		_, err := tx.CreateDelivery(&ledger.Delivery{ID: "a\x00b", Body: []byte{}, Status: sandbox.DeliveryUnmatched})
+		_, err := tx.CreateDeliveries([]ledger.Delivery{{ID: "a\x00b", Body: []byte{}, Status: sandbox.DeliveryUnmatched}})
 		return err
 	})
 	if sandbox.CodeOf(err) != sandbox.Invalid {

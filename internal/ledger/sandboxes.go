@@ -11,6 +11,13 @@ func (tx *Tx) CreateSandbox(s *Sandbox) error { return tx.create(s) }
 // SaveSandbox stores a changed sandbox.
 func (tx *Tx) SaveSandbox(s *Sandbox) error { return tx.save(s) }
 
+// SaveEnding stores what ending a lease changes of its sandbox, and its last sequence.
+func (tx *Tx) SaveEnding(s *Sandbox) error {
+	return unavailable("writing to the ledger", tx.db.Exec(`UPDATE sandboxes SET desired = ?, due_at = ?, attempts = ?,
+		ended_by = ?, end_reason = ?, ended_at = ?, last_sequence = ? WHERE id = ?`,
+		s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.ID).Error)
+}
+
 // LiveSandboxes returns the sandboxes of an environment that are not confirmed gone.
 func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone'", environmentID).Order("id"))

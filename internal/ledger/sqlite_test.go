@@ -173,11 +173,11 @@ func surviveSIGKILL(t *testing.T, url string) {
 	defer func() { _ = s.Close() }()
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
 		for id := range acknowledged {
-			row, err := tx.Delivery(id)
+			known, err := tx.Deliveries([]string{id})
 			if err != nil {
 				return err
 			}
-			if row == nil {
+			if len(known) == 0 {
 				t.Errorf("write %s was acknowledged and is lost", id)
 			}
 		}
@@ -203,7 +203,7 @@ func writeForEver(url string) {
 			for i := 0; ; i++ {
 				id := fmt.Sprintf("%d-%d-%d", os.Getpid(), w, i)
 				err := s.Write(context.Background(), func(tx *ledger.Tx) error {
-					_, err := tx.CreateDelivery(&ledger.Delivery{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched})
+					_, err := tx.CreateDeliveries([]ledger.Delivery{{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched}})
 					return err
 				})
 				if err != nil {

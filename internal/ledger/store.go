@@ -44,7 +44,7 @@ type Store struct {
 	db     database
 	writes *gorm.DB // one connection
 	reads  *gorm.DB
-	jobs   chan *job
+	jobs   chan *job // unbuffered: what the writer takes from it is answered
 	stop   chan struct{}
 	wg     sync.WaitGroup
 
@@ -96,7 +96,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 func newStore(db database, writes, reads *gorm.DB, o Options) *Store {
 	return &Store{
 		now: o.Now, clock: newClock(o), log: o.Logger, db: db, writes: writes, reads: reads,
-		jobs: make(chan *job, maxBatch), stop: make(chan struct{}), changed: make(chan struct{}),
+		jobs: make(chan *job), stop: make(chan struct{}), changed: make(chan struct{}),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,18 +21,46 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// BenchmarkConditions is the whole path of a signed condition, from 64 clients to the disk.
+// BenchmarkConditions is the whole path of a signed condition, from its sender to the disk.
 func BenchmarkConditions(b *testing.B) {
+	b.Run("clients=64", func(b *testing.B) { newReceiver(b).receive(b, 64, finished) })
+	b.Run("clients=1", func(b *testing.B) { newReceiver(b).receive(b, 1, finished) })
+	b.Run("clients=64/ending", func(b *testing.B) {
+		r := newReceiver(b)
+		r.lease(b, b.N)
+		r.receive(b, 64, death)
+	})
+}
+
+// finished is a condition that matches nothing.
+func finished(int64) string { return `"type":"game.finished","data":{"environment_id":"catan-7"}` }
+
+// death is the condition that ends the nth agent's lease.
+func death(n int64) string {
+	return fmt.Sprintf(`"type":"agent.death","data":{"environment_id":"quest","agent_did":"did:plc:%d"}`, n)
+}
+
+// receiver is a reconciler's API on a ledger on disk, and a game server that speaks to it.
+type receiver struct {
+	store  *ledger.Store
+	engine *leasing.Engine
+	secret webhook.Secret
+	url    string
+	client *http.Client
+}
+
+func newReceiver(b *testing.B) *receiver {
+	b.Helper()
 	store, err := ledger.Open(b.Context(), "sqlite://"+filepath.Join(b.TempDir(), "ledger.db"), ledger.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = store.Close() }()
+	b.Cleanup(func() { _ = store.Close() })
 	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", nil)}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = engine.Close() }()
+	b.Cleanup(func() { _ = engine.Close() })
 	secret, err := webhook.ParseSecret(webhook.NewSecret())
 	if err != nil {
 		b.Fatal(err)
@@ -44,36 +74,84 @@ func BenchmarkConditions(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := httptest.NewServer(handler)
-	defer server.Close()
+	b.Cleanup(server.Close)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	defer client.CloseIdleConnections()
+	b.Cleanup(client.CloseIdleConnections)
+	return &receiver{store: store, engine: engine, secret: secret, url: server.URL + "/v1/conditions", client: client}
+}
 
+// lease gives n agents leases that end with their death.
+func (r *receiver) lease(b *testing.B, n int) {
+	b.Helper()
+	_, err := r.engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: "quest", Owner: "bench",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				_, err := r.engine.Acquire(b.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:%d", i), EnvironmentID: "quest", Owner: "bench"})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// receive sends b.N conditions from a number of clients, each of which awaits its reply, and reports
+// how many were stored in a second and how long one took.
+func (r *receiver) receive(b *testing.B, clients int, condition func(n int64) string) {
+	took := make([]time.Duration, b.N+1)
 	var n atomic.Int64
-	b.SetParallelism(32) // times GOMAXPROCS, which is 2 where the target is set
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			body := fmt.Appendf(nil, `{"type":"game.finished","timestamp":%q,"data":{"environment_id":"catan-7"}}`, time.Now().Format(time.RFC3339Nano))
-			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, server.URL+"/v1/conditions", bytes.NewReader(body))
-			if err == nil {
-				r.Header.Set("Content-Type", "application/json")
-				err = secret.Sign(r.Header, fmt.Sprintf("msg_%d", n.Add(1)), time.Now(), body)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for range clients {
+		wg.Go(func() {
+			for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
+				began := time.Now()
+				if err := r.send(b, i, condition(i)); err != nil {
+					b.Error(err)
+					return
+				}
+				took[i] = time.Since(began)
 			}
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			resp, err := client.Do(r)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusAccepted {
-				b.Errorf("status %d", resp.StatusCode)
-				return
-			}
-		}
-	})
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	took = took[1:]
+	slices.Sort(took)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "receipts/s")
+	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
+	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
+}
+
+func (r *receiver) send(b *testing.B, n int64, condition string) error {
+	body := fmt.Appendf(nil, `{"timestamp":%q,%s}`, time.Now().Format(time.RFC3339Nano), condition)
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if err := r.secret.Sign(req.Header, fmt.Sprintf("msg_%d", n), time.Now(), body); err != nil {
+		return err
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusAccepted {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
 }

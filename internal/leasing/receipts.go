@@ -1,0 +1,140 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// maxBatch bounds the deliveries of one write, so that the first does not wait for a whole burst.
+	maxBatch = 256
+	// maxRaces bounds how often a batch is tried again because another process stored one of it.
+	maxRaces = 5
+	// batchTimeout bounds how long a batch waits for its turn to be written.
+	batchTimeout = 10 * time.Second
+)
+
+// errRaced undoes a batch of which another process stored a delivery after it was looked for.
+var errRaced = errors.New("a delivery of the batch was stored meanwhile")
+
+// receipts stores the deliveries that arrive while others are stored together: statements cost more
+// than what they carry. One that comes alone waits for nobody.
+type receipts struct {
+	engine   *Engine
+	arrivals chan *arrival // unbuffered: what was taken from it is answered
+}
+
+// arrival is a delivery whose sender waits.
+type arrival struct {
+	ctx      context.Context
+	delivery sandbox.Delivery
+	receipt  sandbox.Receipt
+	err      error
+	done     chan struct{}
+}
+
+// deliver hands a delivery over and awaits its outcome, also past ctx: once begun, it must be known.
+func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
+	a := &arrival{ctx: ctx, delivery: d, done: make(chan struct{})}
+	select {
+	case r.arrivals <- a:
+	case <-ctx.Done():
+		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: %w", d.ID, ctx.Err())
+	case <-r.engine.life.Done():
+		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: the lease engine is closing", d.ID)
+	}
+	<-a.done
+	return a.receipt, a.err
+}
+
+// run stores deliveries until the engine ends.
+func (r *receipts) run() {
+	defer r.engine.wg.Done()
+	for {
+		select {
+		case <-r.engine.life.Done():
+			return
+		case a := <-r.arrivals:
+			arrivals := r.waiting(a)
+			r.store(arrivals)
+			for _, a := range arrivals {
+				close(a.done)
+			}
+		}
+	}
+}
+
+// waiting adds to the first delivery those that wait already.
+func (r *receipts) waiting(first *arrival) []*arrival {
+	arrivals := []*arrival{first}
+	for len(arrivals) < maxBatch {
+		select {
+		case a := <-r.arrivals:
+			arrivals = append(arrivals, a)
+		default:
+			return arrivals
+		}
+	}
+	return arrivals
+}
+
+// store writes deliveries together. When that fails by a fault of one of them, each is written alone.
+func (r *receipts) store(arrivals []*arrival) {
+	wanted := make([]*arrival, 0, len(arrivals))
+	for _, a := range arrivals {
+		if err := a.ctx.Err(); err != nil {
+			a.err = sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: %w", a.delivery.ID, err)
+			continue
+		}
+		wanted = append(wanted, a)
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	err := r.write(wanted)
+	switch {
+	case err == nil:
+	case len(wanted) > 1 && sandbox.CodeOf(err) != sandbox.Unavailable:
+		for _, a := range wanted {
+			r.store([]*arrival{a})
+		}
+	default:
+		for _, a := range wanted {
+			a.receipt, a.err = sandbox.Receipt{}, err
+		}
+	}
+}
+
+// write stores deliveries in one transaction.
+func (r *receipts) write(arrivals []*arrival) error {
+	deliveries := make([]sandbox.Delivery, len(arrivals))
+	for i, a := range arrivals {
+		deliveries[i] = a.delivery
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.engine.life), batchTimeout)
+	defer cancel()
+	var err error
+	for range maxRaces {
+		err = r.engine.store.Write(ctx, func(tx *ledger.Tx) error {
+			b := batch{engine: r.engine, tx: tx, changed: make(map[string]bool)}
+			if err := b.read(deliveries); err != nil {
+				return err
+			}
+			for i, a := range arrivals {
+				a.receipt, a.err = b.deliver(deliveries[i])
+				if a.err != nil && sandbox.CodeOf(a.err) != sandbox.Conflict {
+					return a.err // it may have changed a part of what it should
+				}
+			}
+			return b.save()
+		})
+		if !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "storing %d messages: others stored the same ones at the same time, %d times in a row: %w; send them again", len(arrivals), maxRaces, err)
+}
