@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
 // step is a call to the engine that changes something, as the engine's API names it.
@@ -40,10 +42,10 @@ var steps = []step{
 func (s step) is(r *http.Request) bool { return s.call.MatchString(r.Method + " " + r.URL.Path) }
 
 // newProxiedWorld starts a world whose engine can misbehave.
-func newProxiedWorld(t *testing.T) (*world, *dockertest.Proxy) {
+func newProxiedWorld(t *testing.T, change ...func(*reconciler.Config)) (*world, *dockertest.Proxy) {
 	t.Helper()
 	p := dockertest.NewProxy(t)
-	return newWorld(t, p.Host()), p
+	return newWorld(t, p.Host(), change...), p
 }
 
 func rpg(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
@@ -53,7 +55,17 @@ func rpg(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
 // every way that they can. In the end all is as the ledger says, and the ledger knows all.
 func TestKilledAtEveryStepConverges(t *testing.T) {
 	t.Parallel()
-	w, proxy := newProxiedWorld(t)
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		killAtEveryStep(newProxiedWorld(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		killAtEveryStep(newProxiedWorld(t, func(c *reconciler.Config) { c.LedgerURL = postgrestest.New(t) }))
+	})
+}
+
+func killAtEveryStep(w *world, proxy *dockertest.Proxy) {
 	w.environment("catan", rpg)
 	n := 0
 	for _, s := range steps {
@@ -78,7 +90,7 @@ func TestKilledAtEveryStepConverges(t *testing.T) {
 			select {
 			case <-hit:
 			default:
-				t.Fatalf("%s: it was never done", s.name)
+				w.Fatalf("%s: it was never done", s.name)
 			}
 			proxy.Set(nil)
 			w.start()

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(postgrestest.M(m).Run())
 }
 
 func serve(config string) error {
@@ -59,7 +60,7 @@ type world struct {
 
 // newWorld starts a reconciler process on a fresh ledger and the machine's Docker Engine, or on the
 // one at host. Everything it made is removed at the end.
-func newWorld(t *testing.T, host string) *world {
+func newWorld(t *testing.T, host string, change ...func(*reconciler.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{T: t, token: webhook.NewToken(), image: dockertest.Busybox(t)}
@@ -71,6 +72,9 @@ func newWorld(t *testing.T, host string) *world {
 	w.config = reconciler.Config{
 		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + filepath.Join(dir, "ledger.db"), Version: "test",
 		TokenFile: filepath.Join(dir, "tokens"), SecretFile: filepath.Join(dir, "secrets"), Docker: docker.Config{Host: host},
+	}
+	for _, c := range change {
+		c(&w.config)
 	}
 	if host != "" {
 		w.copyImage(host)
