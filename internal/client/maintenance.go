@@ -11,3 +11,8 @@ import (
 func (c *Client) Sweep(ctx context.Context, r sandbox.SweepRequest) (report sandbox.SweepReport, err error) {
 	return report, c.call(ctx, request{method: http.MethodPost, path: "/v1/sweep", body: r, slow: true}, &report)
 }
+
+// Adopt implements sandbox.Maintenance.
+func (c *Client) Adopt(ctx context.Context, r sandbox.AdoptRequest) (report sandbox.AdoptReport, err error) {
+	return report, c.call(ctx, request{method: http.MethodPost, path: "/v1/adopt", body: r, slow: true}, &report)
+}

@@ -1,6 +1,7 @@
 package leasing
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -153,6 +154,9 @@ func (b *backend) lastThere(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.LedgerID != "" { // the watch reports what has our own label
+		return seen
+	}
 	if b.watchedSince != 0 && b.watchedSince <= seen {
 		return now
 	}
@@ -170,7 +174,7 @@ func (e *Engine) backendFor(b sandbox.Backend) (*backend, error) {
 
 // handle names a sandbox on its backend.
 func (e *Engine) handle(s *ledger.Sandbox) sandbox.Handle {
-	return sandbox.Handle{LedgerID: e.store.ID(), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
+	return sandbox.Handle{LedgerID: cmp.Or(s.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
 }
 
 func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {

@@ -230,6 +230,9 @@ func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 	if err := x.Deprovision(bounded, e.environmentRef(row.ID, row.Instance)); err != nil {
 		return asError(err)
 	}
+	if err := e.deprovisionAdopted(bounded, x, row); err != nil {
+		return asError(err)
+	}
 	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, d.ID)
 		if err != nil || row.Status != sandbox.EnvironmentDeleting {

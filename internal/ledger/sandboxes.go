@@ -28,6 +28,13 @@ func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).Order("id"))
 }
 
+// AdoptedFrom returns the ledgers from which sandboxes of an environment were adopted.
+func (tx *Tx) AdoptedFrom(environmentID string) ([]string, error) {
+	var ids []string
+	err := tx.db.Model(&Sandbox{}).Where("environment_id = ? AND ledger_id <> ''", environmentID).Distinct().Order("ledger_id").Pluck("ledger_id", &ids).Error
+	return ids, unavailable("looking for adopted sandboxes", err)
+}
+
 // HasSandboxes reports whether the ledger ever knew a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
 	s, err := first[Sandbox](tx, "1 = 1")

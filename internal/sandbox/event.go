@@ -11,6 +11,7 @@ type EventType string
 // The events of a sandbox, in the order in which a life can show them, and those of an environment.
 const (
 	EventAccepted         EventType = "sandbox.accepted"
+	EventAdopted          EventType = "sandbox.adopted" // in place of accepted and ready
 	EventReady            EventType = "sandbox.ready"
 	EventSpawnFailed      EventType = "sandbox.spawn_failed"
 	EventExecStarted      EventType = "exec.started"

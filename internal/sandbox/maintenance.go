@@ -10,6 +10,10 @@ type Maintenance interface {
 	// Sweep surveys every backend instance now, as a reconciler does at its pace, and reports what it
 	// found. Errors: Unavailable when no instance can be reached.
 	Sweep(ctx context.Context, r SweepRequest) (SweepReport, error)
+	// Adopt takes sandboxes that the backends have under a ledger's label into this ledger, each with
+	// a row for its lease. What cannot be adopted is reported with the reason. Errors: Invalid;
+	// Unavailable when a backend instance cannot be reached.
+	Adopt(ctx context.Context, r AdoptRequest) (AdoptReport, error)
 }
 
 // SweepRequest asks for a sweep.
@@ -57,4 +61,49 @@ type SweepReport struct {
 	LedgerID  string          `json:"ledger_id"`
 	DryRun    bool            `json:"dry_run"`
 	Instances []InstanceSweep `json:"instances" nullable:"false"`
+}
+
+// AdoptRequest asks to take in the sandboxes that backends know under a ledger's label.
+type AdoptRequest struct {
+	// LedgerID is the label: this ledger's own after it was emptied or restored, or that of a ledger
+	// that is lost. Two living ledgers must never have the same sandbox.
+	LedgerID string `json:"ledger_id,omitempty" doc:"The ledger that made the sandboxes and is lost. Default: this ledger."`
+	// EnvironmentID, unless empty, leaves out what is of other environments.
+	EnvironmentID string `json:"environment_id,omitempty"`
+	// End ends the adopted leases at once, so that their sandboxes are destroyed in due form.
+	End bool `json:"end,omitempty" doc:"End the adopted leases at once."`
+	// DryRun writes nothing.
+	DryRun bool `json:"dry_run,omitempty" doc:"Report only."`
+}
+
+// Validate checks a request. Errors: Invalid.
+func (r AdoptRequest) Validate() error {
+	if r.LedgerID == "" || len(r.LedgerID) == LedgerIDLength {
+		return nil
+	}
+	return InvalidFields("adopt", []Field{{Name: "ledger_id", Problem: "must be the id of a ledger, which is a label of its sandboxes"}})
+}
+
+// Adoption says what became of one sandbox that was found.
+type Adoption struct {
+	SandboxID     string    `json:"sandbox_id"`
+	LeaseID       string    `json:"lease_id,omitempty"`
+	EnvironmentID string    `json:"environment_id"`
+	Generation    int64     `json:"generation"`
+	Backend       Backend   `json:"backend"`
+	Instance      string    `json:"instance"`
+	State         State     `json:"state"`
+	CreatedAt     time.Time `json:"created_at,omitzero"`
+	// Deadline is when the sandbox ends itself, as it was made.
+	Deadline time.Time `json:"deadline,omitzero"`
+	Adopted  bool      `json:"adopted"`
+	// Why says why it was not adopted, and what to do about it.
+	Why string `json:"why,omitempty"`
+}
+
+// AdoptReport is the answer to an AdoptRequest. Sandboxes that this ledger has are left out.
+type AdoptReport struct {
+	LedgerID  string     `json:"ledger_id"`
+	DryRun    bool       `json:"dry_run"`
+	Sandboxes []Adoption `json:"sandboxes" nullable:"false"`
 }

@@ -228,6 +228,13 @@ func (s scoped) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Swee
 	return s.service.Sweep(ctx, r)
 }
 
+func (s scoped) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
+	if err := s.everything("adopt"); err != nil {
+		return sandbox.AdoptReport{}, err
+	}
+	return s.service.Adopt(ctx, r)
+}
+
 func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	if f.EnvironmentID == "" && f.LeaseID != "" {
 		if err := s.lease(f.LeaseID); err != nil {

@@ -245,6 +245,26 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 	w.want(w.run("sweep"), cli.ExitRetry, "the engine is away")
 }
 
+func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	plant := func(environment string) {
+		w.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: "lostlostlostlost", EnvironmentID: environment, SandboxID: "of-" + environment, Instance: w.Instance},
+			LeaseID: sandbox.LeaseID("did:plc:bob", environment), AgentDID: "did:plc:bob", Generation: 2, Image: "player", Deadline: w.Now().Add(time.Hour)})
+	}
+	plant("catan-7")
+	plant("rpg-1")
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--dry-run"), cli.ExitDone, "did:plc:bob::catan-7", "would be", "did:plc:bob::rpg-1", "create it first")
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), cli.ExitDone, "did:plc:bob::catan-7", "yes")
+	w.want(w.run("leases"), cli.ExitDone, "did:plc:bob::catan-7")
+	w.want(w.run("adopt", "--ledger", "x"), cli.ExitUsage, "ledger_id")
+	var report sandbox.AdoptReport
+	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || len(report.Sandboxes) != 1 {
+		t.Errorf("as JSON the report is %s", r.out)
+	}
+}
+
 func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

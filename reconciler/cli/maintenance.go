@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -50,5 +52,51 @@ func fillSweep(t *table, report sandbox.SweepReport) {
 			t.row(i.Instance, string(f.Kind), f.EnvironmentID, f.SandboxID, f.Field, f.Expected, f.Observed,
 				moment(f.FirstSeenAt), prefix+string(f.Action), f.Why)
 		}
+	}
+}
+
+func (a *app) adopt() *cobra.Command {
+	var r sandbox.AdoptRequest
+	cmd := &cobra.Command{
+		Use:   "adopt",
+		Short: "Take in the sandboxes of a ledger that was emptied, restored or lost",
+		Long: `Take in the sandboxes that the backends have under a ledger's label and this ledger does not know.
+Their environments must exist: create them first. Each keeps its generation and the deadline that it
+was made with, and is paid for from now on. Give --ledger only for a ledger that is lost: no two
+living ledgers may have the same sandbox. What is not adopted under this ledger's own label is
+destroyed by a later sweep.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			report, err := service.Adopt(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, report, func(t *table) { fillAdopt(t, report) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.LedgerID, "ledger", "", "`id` of the ledger that is lost (default: this ledger's own)")
+	f.StringVar(&r.EnvironmentID, "environment", "", "only of this environment")
+	f.BoolVar(&r.End, "end", false, "end the adopted leases at once, which destroys their sandboxes")
+	f.BoolVar(&r.DryRun, "dry-run", false, "show what would be adopted; write nothing")
+	return cmd
+}
+
+func fillAdopt(t *table, report sandbox.AdoptReport) {
+	yes := "yes"
+	if report.DryRun {
+		yes = "would be"
+	}
+	t.row("INSTANCE", "LEASE", "GENERATION", "SANDBOX", "ENVIRONMENT", "STATE", "DEADLINE", "ADOPTED", "WHY NOT")
+	for _, s := range report.Sandboxes {
+		adopted := "no"
+		if s.Adopted {
+			adopted = yes
+		}
+		t.row(s.Instance, s.LeaseID, strconv.FormatInt(s.Generation, 10), s.SandboxID, s.EnvironmentID, string(s.State), moment(s.Deadline), adopted, s.Why)
 	}
 }

@@ -45,7 +45,7 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests} {
+	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests, adoptTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,254 @@
+package leasing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Adopt implements sandbox.Maintenance. Each sandbox is adopted on its own, with the checks in the
+// transaction that makes its row.
+func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
+	if err := r.Validate(); err != nil {
+		return sandbox.AdoptReport{}, err
+	}
+	r.LedgerID = cmp.Or(r.LedgerID, e.store.ID())
+	report := sandbox.AdoptReport{LedgerID: r.LedgerID, DryRun: r.DryRun, Sandboxes: []sandbox.Adoption{}}
+	backends := e.Backends()
+	slices.Sort(backends)
+	var found []foundling
+	for _, b := range backends {
+		more, err := e.foundlings(ctx, b, r)
+		if err != nil {
+			return sandbox.AdoptReport{}, asError(fmt.Errorf("adopt: %w", err))
+		}
+		found = append(found, more...)
+	}
+	for _, f := range found {
+		known, err := f.adopt(ctx)
+		if err != nil {
+			return report, asError(fmt.Errorf("adopt sandbox %s of environment %s: %w", f.seen.SandboxID, f.seen.EnvironmentID, err))
+		}
+		if !known {
+			report.Sandboxes = append(report.Sandboxes, f.report())
+		}
+	}
+	return report, nil
+}
+
+// foundling is a sandbox on a backend that may be adopted.
+type foundling struct {
+	engine   *Engine
+	request  sandbox.AdoptRequest
+	x        *backend
+	instance string
+	seen     sandbox.Observation
+	used     outcome // the CPU time before this ledger pays for it
+	why      string  // it was not adopted
+}
+
+// foundlings lists what a backend's instance has under the label. Of several generations of a lease
+// the newest comes first; if all are to end, the oldest, so that each can be recorded.
+func (e *Engine) foundlings(ctx context.Context, b sandbox.Backend, r sandbox.AdoptRequest) ([]foundling, error) {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return nil, err
+	}
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	listed, err := x.List(bounded, r.LedgerID)
+	if err != nil {
+		return nil, err
+	}
+	var found []foundling
+	for _, o := range listed {
+		if o.Instance == instance && (r.EnvironmentID == "" || o.EnvironmentID == r.EnvironmentID) {
+			found = append(found, foundling{engine: e, request: r, x: x, instance: instance, seen: o})
+		}
+	}
+	slices.SortFunc(found, func(a, b foundling) int {
+		newer := cmp.Compare(b.seen.Generation, a.seen.Generation)
+		if r.End {
+			newer = -newer
+		}
+		return cmp.Or(cmp.Compare(a.seen.LeaseID, b.seen.LeaseID), newer, cmp.Compare(a.seen.SandboxID, b.seen.SandboxID))
+	})
+	return found, nil
+}
+
+// adopt makes a row for the sandbox unless something is in the way, which it keeps in why. It
+// reports whether the ledger has the sandbox already.
+func (f *foundling) adopt(ctx context.Context) (known bool, err error) {
+	running := f.seen.State == sandbox.StateRunning || f.seen.State == sandbox.StatePaused
+	if running && !f.request.DryRun {
+		f.used = f.engine.sample(ctx, f.x, f.seen.Handle)
+	}
+	run := f.engine.store.Write
+	if f.request.DryRun {
+		run = f.engine.store.Read
+	}
+	err = run(ctx, func(tx *ledger.Tx) error {
+		known = false
+		row, err := tx.Sandbox(f.seen.SandboxID)
+		if err != nil {
+			return err
+		}
+		if known = row != nil && row.Phase != sandbox.PhaseGone; known {
+			return nil
+		}
+		if row != nil {
+			f.why = "this ledger has it as destroyed: the sweep removes it"
+			return nil
+		}
+		s, l, err := f.newRow(tx)
+		if err != nil || f.why != "" || f.request.DryRun {
+			return err
+		}
+		return f.take(tx, s, l)
+	})
+	return known, err
+}
+
+// newRow returns the row that the sandbox gets and its lease, nil when that is new; or says why not.
+func (f *foundling) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
+	o := f.seen
+	env, err := tx.Environment(o.EnvironmentID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.why = f.refusal(env); f.why != "" {
+		return nil, nil, nil
+	}
+	l, err := tx.Lease(o.LeaseID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l != nil {
+		current, held, err := currentOf(tx, l.ID)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case live(current, held, tx.Now):
+			f.why = fmt.Sprintf("its lease lives in generation %d, in sandbox %s: release that first", l.Generation, current.ID)
+		case o.Generation <= l.Generation:
+			f.why = fmt.Sprintf("it is generation %d of its lease, and this ledger has given out generation %d: remove it by hand", o.Generation, l.Generation)
+		}
+	}
+	return f.row(tx.Now, env), l, nil
+}
+
+// refusal says why a sandbox cannot be adopted into an environment, "" when it can.
+func (f *foundling) refusal(env *ledger.Environment) string {
+	o := f.seen
+	switch {
+	case o.AgentDID == "" || o.Generation <= 0 || o.LeaseID != sandbox.LeaseID(o.AgentDID, o.EnvironmentID):
+		return "its labels name no lease: remove it by hand"
+	case env == nil || env.Status == sandbox.EnvironmentDestroyed || env.Status == sandbox.EnvironmentDeleting:
+		return fmt.Sprintf("there is no environment %s on this ledger: create it first", o.EnvironmentID)
+	case env.Instance != f.instance:
+		return fmt.Sprintf("environment %s is on instance %s", env.ID, env.Instance)
+	case o.State == sandbox.StateRemoving:
+		return "it is being removed"
+	case f.request.End:
+		return ""
+	case o.State != sandbox.StateRunning && o.State != sandbox.StatePaused && env.Spec.SleepMode != sandbox.SleepStop:
+		return fmt.Sprintf("it is %s, and its processes are lost: adopt it with end, which destroys it", o.State)
+	case !f.request.DryRun && !f.used.sampled && o.State == sandbox.StateRunning && f.x.Capabilities().CPUTime:
+		return "its CPU time so far could not be read: try again"
+	}
+	if err := mayLease(env, env.Spec); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
+func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbox {
+	o := f.seen
+	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: env.Owner}, &o.LeaseID, o.Generation)
+	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
+	if o.LedgerID != f.engine.store.ID() {
+		s.LedgerID = o.LedgerID
+	}
+	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
+		s.LeasedAt = made
+	}
+	if s.HardDeadline = ledger.At(o.Deadline); s.HardDeadline > 0 {
+		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.HardDeadline-s.LeasedAt))
+	}
+	s.ReadyAt, s.ObservedAt, s.CPUMark = now, now, ledger.Span(f.used.cpu.Microseconds())
+	return s
+}
+
+// take stores the row. Usage counts from now on.
+func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) error {
+	phase := sandbox.PhaseAsleep
+	if f.seen.State == sandbox.StateRunning {
+		phase = sandbox.PhaseAwake
+	}
+	if err := tx.CreateSandbox(s); err != nil { // its usage refers to it
+		return err
+	}
+	data := map[string]any{"owner": s.Owner, "generation": s.Generation, "ledger_id": f.seen.LedgerID, "state": f.seen.State}
+	if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil {
+		return err
+	}
+	if f.request.End {
+		if err := f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now}); err != nil {
+			return err
+		}
+	}
+	if err := tx.SaveSandbox(s); err != nil {
+		return err
+	}
+	if err := tx.ResolveDrift(s.ID, "", "adopted: the ledger has it now"); err != nil {
+		return err
+	}
+	if l == nil {
+		return tx.CreateLease(&ledger.Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID,
+			CreatedAt: tx.Now, Generation: s.Generation, SandboxID: s.ID})
+	}
+	l.Generation, l.SandboxID = s.Generation, s.ID
+	return tx.SaveLease(l)
+}
+
+func (f *foundling) report() sandbox.Adoption {
+	o := f.seen
+	return sandbox.Adoption{
+		SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID, Generation: o.Generation,
+		Backend: f.x.Backend(), Instance: o.Instance, State: o.State, CreatedAt: o.CreatedAt, Deadline: o.Deadline,
+		Adopted: f.why == "", Why: f.why,
+	}
+}
+
+// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
+// former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
+func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, env *ledger.Environment) error {
+	var labels []string
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		labels, err = tx.AdoptedFrom(env.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, label := range labels {
+		err := x.Deprovision(ctx, sandbox.EnvironmentRef{LedgerID: label, EnvironmentID: env.ID, Instance: env.Instance})
+		if sandbox.CodeOf(err) == sandbox.Conflict {
+			e.log.Warn("leasing: sandboxes of the environment were not adopted; what they share stays", "environment", env.ID, "ledger", label, "error", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
