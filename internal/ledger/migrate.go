@@ -36,8 +36,6 @@ type identity struct {
 	CreatedAt Time `gorm:"autoCreateTime:false"`
 	// DetailSince: usage before it is kept by UTC day only.
 	DetailSince Time
-	// PurgedEventID is the newest event that retention has removed.
-	PurgedEventID int64
 	// ClockSteps is the sum of all steps of the clock so far, ClockSeenAt the latest moment noted.
 	ClockSteps  Span
 	ClockSeenAt Time

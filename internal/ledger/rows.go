@@ -269,16 +269,6 @@ func (u *Usage) Add(o Usage) {
 	u.ShadowCost += o.ShadowCost
 }
 
-// RetiredSandbox is a row of retired_sandboxes: what is left of a sandbox after its retention.
-type RetiredSandbox struct {
-	ID            string `gorm:"primaryKey"`
-	EnvironmentID string
-	LeaseID       string
-	Generation    int64
-	LastSequence  int64
-	DestroyedAt   Time
-}
-
 // DriftFinding is a row of drift_findings.
 type DriftFinding struct {
 	ID            int64 `gorm:"primaryKey"`

@@ -38,11 +38,7 @@ func (tx *Tx) AdoptedFrom(environmentID string) ([]string, error) {
 // HasSandboxes reports whether the ledger ever knew a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
 	s, err := first[Sandbox](tx, "1 = 1")
-	if s != nil || err != nil {
-		return s != nil, err
-	}
-	retired, err := first[RetiredSandbox](tx, "1 = 1")
-	return retired != nil, err
+	return s != nil, err
 }
 
 // Observed records that the given sandboxes were seen now as the ledger has them.

@@ -13,8 +13,6 @@ CREATE TABLE ledgers (
     created_at BIGINT NOT NULL,
     -- Usage before this moment is kept by UTC day only; its periods are gone.
     detail_since    BIGINT NOT NULL DEFAULT 0,
-    -- The newest event that retention has removed.
-    purged_event_id BIGINT NOT NULL DEFAULT 0,
     -- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
     clock_steps     BIGINT NOT NULL DEFAULT 0,
     clock_seen_at   BIGINT NOT NULL DEFAULT 0
@@ -120,7 +118,6 @@ CREATE TABLE sandboxes (
 );
 CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
-CREATE INDEX sandboxes_destroyed ON sandboxes (destroyed_at) WHERE phase = 'gone';
 CREATE INDEX sandboxes_environment ON sandboxes (environment_id) WHERE phase <> 'gone';
 -- A survey reads an instance's sandboxes in pages.
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
@@ -131,16 +128,6 @@ CREATE TABLE holds (
     holder     TEXT    NOT NULL,
     until      BIGINT NOT NULL, -- pushed forward while its process lives
     PRIMARY KEY (sandbox_id, holder)
-);
-
--- What is left of a sandbox that retention has removed: its id is never used again.
-CREATE TABLE retired_sandboxes (
-    id             TEXT COLLATE "C" PRIMARY KEY,
-    environment_id TEXT COLLATE "C" NOT NULL,
-    lease_id       TEXT COLLATE "C" NOT NULL,
-    generation     BIGINT NOT NULL,
-    last_sequence  BIGINT NOT NULL,
-    destroyed_at   BIGINT NOT NULL
 );
 
 CREATE TABLE events (
@@ -156,7 +143,6 @@ CREATE TABLE events (
 );
 CREATE UNIQUE INDEX events_sequence ON events (sandbox_id, sequence) WHERE sandbox_id <> '';
 CREATE INDEX events_environment ON events (environment_id, id);
-CREATE INDEX events_environment_at ON events (at) WHERE sandbox_id = '';
 
 CREATE TABLE deliveries (
     id             TEXT COLLATE "C" PRIMARY KEY, -- the sender's id of the message
@@ -171,7 +157,6 @@ CREATE TABLE deliveries (
     status         TEXT    NOT NULL CHECK (status IN ('applied', 'stale', 'unmatched')),
     matched        BIGINT NOT NULL
 );
-CREATE INDEX deliveries_received ON deliveries (received_at);
 
 -- Prices as they were when a usage period began, so that later prices do not change earlier costs.
 CREATE TABLE price_books (

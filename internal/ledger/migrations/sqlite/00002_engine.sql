@@ -1,12 +1,10 @@
 -- +goose Up
--- Warm pools, budgets, costs by day, retention and the clock.
+-- Warm pools, budgets, costs by day and the clock.
 
 -- A program of schema 1 would wake a pool's sandbox without telling it whose it is now.
 UPDATE ledgers SET min_reader = 2;
 -- Usage before this moment is kept by UTC day only; its periods are gone.
 ALTER TABLE ledgers ADD COLUMN detail_since INTEGER NOT NULL DEFAULT 0;
--- The newest event that retention has removed.
-ALTER TABLE ledgers ADD COLUMN purged_event_id INTEGER NOT NULL DEFAULT 0;
 -- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
 ALTER TABLE ledgers ADD COLUMN clock_steps INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
@@ -40,20 +38,6 @@ CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gon
 DROP INDEX sandboxes_instance;
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
-CREATE INDEX sandboxes_destroyed ON sandboxes (destroyed_at) WHERE phase = 'gone';
-
--- What is left of a sandbox that retention has removed: its id is never used again.
-CREATE TABLE retired_sandboxes (
-    id             TEXT    PRIMARY KEY,
-    environment_id TEXT    NOT NULL,
-    lease_id       TEXT    NOT NULL,
-    generation     INTEGER NOT NULL,
-    last_sequence  INTEGER NOT NULL,
-    destroyed_at   INTEGER NOT NULL
-) WITHOUT ROWID;
-
-CREATE INDEX events_environment_at ON events (at) WHERE sandbox_id = '';
-CREATE INDEX deliveries_received ON deliveries (received_at);
 
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
