@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,5 +19,5 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(postgrestest.M(m))
 }

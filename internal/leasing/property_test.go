@@ -17,8 +17,14 @@ import (
 // neither lost nor counted twice.
 func TestWhateverHappensTheLedgerIsTrue(t *testing.T) {
 	t.Parallel()
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) { t.Parallel(); keepTheLedgerTrue(t, fresh) })
+	}
+}
+
+func keepTheLedgerTrue(t *testing.T, fresh func(t *testing.T) string) {
 	rapid.Check(t, func(r *rapid.T) {
-		h := &history{T: r, env: inprocess.New(t), generations: make(map[string]int64)}
+		h := &history{T: r, env: inprocess.NewOn(fresh)(t), generations: make(map[string]int64)}
 		h.begin()
 		r.Repeat(map[string]func(*rapid.T){
 			"acquire":   func(*rapid.T) { h.acquire() },

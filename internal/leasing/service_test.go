@@ -3,11 +3,23 @@ package leasing_test
 import (
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
 )
 
+// databases have the URLs of ledgers that do not exist yet.
+var databases = map[string]func(t *testing.T) string{
+	"SQLite":     inprocess.SQLite,
+	"PostgreSQL": func(t *testing.T) string { return postgrestest.New(t) },
+}
+
 func TestServiceInProcess(t *testing.T) {
 	t.Parallel()
-	servicetest.Run(t, servicetest.Config{New: inprocess.New})
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servicetest.Run(t, servicetest.Config{New: inprocess.NewOn(fresh)})
+		})
+	}
 }

@@ -188,7 +188,8 @@ CREATE TABLE usage_periods (
 CREATE UNIQUE INDEX usage_periods_open ON usage_periods (sandbox_id) WHERE ended_at = 0;
 CREATE INDEX usage_periods_sandbox ON usage_periods (sandbox_id);
 CREATE INDEX usage_periods_environment ON usage_periods (environment_id, started_at);
-CREATE INDEX usage_periods_unrolled ON usage_periods (id) WHERE rolled_at = 0;
+CREATE INDEX usage_periods_unrolled ON usage_periods (environment_id, ended_at) WHERE rolled_at = 0;
+CREATE INDEX usage_periods_ended ON usage_periods (ended_at, started_at);
 
 -- Ended usage, summed by UTC day and lease for ever. A pool's usage has no lease and no agent.
 CREATE TABLE cost_days (
@@ -198,7 +199,7 @@ CREATE TABLE cost_days (
     agent_did      TEXT COLLATE "C" NOT NULL,
     backend        TEXT    NOT NULL,
     instance       TEXT    NOT NULL, -- the account
-    generations    BIGINT NOT NULL, -- sandboxes whose usage began on the day
+    generations    BIGINT NOT NULL, -- those whose usage began on the day
     awake          BIGINT NOT NULL, -- microseconds
     asleep         BIGINT NOT NULL,
     cpu            BIGINT NOT NULL,
@@ -208,7 +209,7 @@ CREATE TABLE cost_days (
     shadow_cost    BIGINT NOT NULL,
     PRIMARY KEY (day, environment_id, lease_id, instance)
 );
-CREATE INDEX cost_days_environment ON cost_days (environment_id, day);
+CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
 CREATE INDEX cost_days_agent ON cost_days (agent_did, day);
 
 CREATE TABLE drift_findings (

@@ -19,11 +19,27 @@ import (
 // start is when the clock of every test begins: half a day before the next day and month.
 var start = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
 
-// New makes an environment of a test. Everything ends with the test.
+// SQLite returns the URL of a ledger that does not exist yet.
+func SQLite(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
+
+// New makes an environment of a test on SQLite. Everything ends with the test.
 func New(t *testing.T) servicetest.Env {
 	t.Helper()
+	return newEnv(t, SQLite(t))
+}
+
+// NewOn makes New of another database: url returns the URL of a ledger that does not exist yet.
+func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
+	return func(t *testing.T) servicetest.Env {
+		t.Helper()
+		return newEnv(t, url(t))
+	}
+}
+
+func newEnv(t *testing.T, url string) servicetest.Env {
+	t.Helper()
 	c := &clock{now: start}
-	store, err := ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: c.Now})
+	store, err := ledger.Open(t.Context(), url, ledger.Options{Now: c.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
