@@ -100,7 +100,11 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (strin
 	if err := mayLease(env, spec); err != nil {
 		return "", nil, err
 	}
-	t, s, err := e.begin(tx, env, e.newSandbox(tx.Now, env, spec, a, &leaseID, generation), warm)
+	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
+	if err := e.mayAfford(tx, env, next); err != nil {
+		return "", nil, err
+	}
+	t, s, err := e.begin(tx, env, next, warm)
 	if err != nil {
 		return "", nil, err
 	}

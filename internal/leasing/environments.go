@@ -150,6 +150,9 @@ func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Env
 		row, err := mustEnvironment(tx, id)
 		if err == nil {
 			env = environment(row)
+			if env.BudgetUse, err = e.budgetUse(tx, row); err != nil {
+				return err
+			}
 			env.Pool, err = e.poolStatus(tx, row)
 		}
 		return err
@@ -167,6 +170,9 @@ func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environme
 		}
 		for i := range rows {
 			envs[i] = environment(&rows[i])
+			if envs[i].BudgetUse, err = e.budgetUse(tx, &rows[i]); err != nil {
+				return err
+			}
 			if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {
 				return err
 			}

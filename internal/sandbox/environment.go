@@ -193,6 +193,9 @@ func (s EnvironmentSpec) Validate() error {
 	}
 	f = append(f, s.leaseFields()...)
 	f = append(f, s.WarmPool.fields()...)
+	if s.Budget != nil && s.Budget.Monthly <= 0 {
+		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")
+	}
 	return InvalidFields("environment", f)
 }
 

@@ -1,0 +1,67 @@
+package leasing
+
+import (
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// mayAfford refuses a new generation that its environment's budget of this month does not cover. It
+// is asked in the transaction that stores the generation, so that no two share what is left.
+func (e *Engine) mayAfford(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox) error {
+	use, err := e.budgetUse(tx, env)
+	if err != nil || use == nil {
+		return err
+	}
+	asked := e.reservation(s, expiresAt(s, 0, tx.Now), tx.Now)
+	if asked <= use.Left() {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.BudgetExceeded, "lease %s: the budget of environment %s for %s is $%s: $%s are spent, $%s are reserved for living leases, and this one may cost $%s until it expires or the month ends, but $%s are left: release leases, ask for a shorter ttl, raise the budget, or wait for the next month",
+		s.Lease(), env.ID, use.Month, use.Monthly, use.Spent, use.Reserved, asked, use.Left())
+}
+
+// budgetUse returns where an environment stands in its budget, nil without one.
+func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
+	if env.Spec.Budget == nil {
+		return nil, nil
+	}
+	use := &sandbox.BudgetUse{Month: tx.Now.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly}
+	begin, end := monthOf(tx.Now)
+	q := sandbox.CostQuery{EnvironmentID: env.ID, GroupBy: sandbox.CostByMonth, From: begin.Time(), To: end.Time()}
+	r := costReport{query: q, window: windowOf(q), rows: make(map[sandbox.CostRow]*ledger.Usage)}
+	if err := r.read(tx); err != nil {
+		return nil, err
+	}
+	_, total := r.report()
+	use.Spent = total.Cost
+	rows, err := tx.LiveSandboxes(env.ID)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		s := &rows[i]
+		if s.Desired == ledger.Present && !pooled(s) {
+			use.Reserved += e.reservation(s, expiresAt(s, 0, tx.Now), tx.Now)
+		}
+	}
+	return use, nil
+}
+
+// reservation is what a lease costs at most until it expires or the month ends: awake all the time,
+// with its CPU limit fully used.
+func (e *Engine) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
+	_, end := monthOf(now)
+	left := time.Duration(max(min(expires, end)-now, 0)) * time.Microsecond
+	cpu := time.Duration(int64(left/1000) * s.CPUMillis)
+	return pricing.Cost(e.books[s.Backend], s.Resources(), left, 0, cpu)
+}
+
+// monthOf returns when a moment's UTC month begins, and the next one.
+func monthOf(t ledger.Time) (begin, end ledger.Time) {
+	at := t.Time()
+	first := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
+	return ledger.At(first), ledger.At(first.AddDate(0, 1, 0))
+}
