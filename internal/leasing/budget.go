@@ -41,13 +41,23 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 	if err != nil {
 		return nil, err
 	}
+	held, err := heldUntil(tx, rows)
 	for i := range rows {
 		s := &rows[i]
 		if s.Desired == ledger.Present && !pooled(s) {
-			use.Reserved += e.reservation(s, expiresAt(s, 0, tx.Now), tx.Now)
+			use.Reserved += e.reservation(s, expiresAt(s, held[s.ID], tx.Now), tx.Now)
 		}
 	}
-	return use, nil
+	return use, err
+}
+
+// heldUntil returns when the last use of each of the given sandboxes ends.
+func heldUntil(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]ledger.Time, error) {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return tx.HeldUntilOf(ids)
 }
 
 // reservation is what a lease costs at most until it expires or the month ends: awake all the time,

@@ -1,13 +1,13 @@
 package sandbox
 
-// Budget bounds what the sandboxes of one environment may cost.
+// Budget bounds what the sandboxes of one environment may cost in a calendar month, UTC.
 type Budget struct {
-	// Monthly is the most that a calendar month, UTC, may cost: gross, at list price.
-	Monthly NanoUSD `json:"monthly_usd" doc:"Most that the sandboxes of a calendar month (UTC) may cost, in US dollars at list price."`
+	// Monthly is gross, at the list prices of the environment's backend. An acquire is refused when
+	// what is spent, what living leases may still cost until they expire, and what the new one may
+	// cost exceed it. A living lease is never ended for it: leases that are used on and on, and what
+	// waits in a warm pool, can exceed it.
+	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that the leases of a calendar month (UTC) may cost at list price; an acquire that could exceed it is refused. On Docker everything is free unless a price book is configured."`
 }
-
-// BudgetThresholds are the percentages of a budget whose crossing is an event, once a month.
-var BudgetThresholds = []int64{80, 100}
 
 // BudgetUse is where an environment stands in its budget of the current month.
 type BudgetUse struct {

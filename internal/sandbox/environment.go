@@ -122,7 +122,7 @@ type EnvironmentSpec struct {
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
-	Budget           *Budget           `json:"budget,omitempty" doc:"Most that a calendar month may cost. Default: no limit."`
+	Budget           *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
 	WarmPool         *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
 }
 
