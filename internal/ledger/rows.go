@@ -71,11 +71,8 @@ type Environment struct {
 	PoolFailures int64
 	PoolError    string
 	PoolDueAt    Time
-	// BudgetPercent is the highest threshold of the budget that was announced in BudgetMonth.
-	BudgetMonth   string
-	BudgetPercent int64
-	CreatedAt     Time `gorm:"autoCreateTime:false"`
-	UpdatedAt     Time `gorm:"autoUpdateTime:false"`
+	CreatedAt    Time `gorm:"autoCreateTime:false"`
+	UpdatedAt    Time `gorm:"autoUpdateTime:false"`
 }
 
 // Lease is a row of leases.

@@ -43,9 +43,7 @@ CREATE TABLE environments (
     updated_at       BIGINT NOT NULL,
     pool_failures    BIGINT NOT NULL DEFAULT 0, -- in a row
     pool_error       TEXT    NOT NULL DEFAULT '',
-    pool_due_at      BIGINT NOT NULL DEFAULT 0, -- no pool sandbox is made before
-    budget_month     TEXT    NOT NULL DEFAULT '', -- 2006-01, UTC
-    budget_percent   BIGINT NOT NULL DEFAULT 0 -- highest threshold announced in it
+    pool_due_at      BIGINT NOT NULL DEFAULT 0 -- no pool sandbox is made before
 );
 
 -- A lease names its current generation; its history is in sandboxes.

@@ -1,5 +1,5 @@
 -- +goose Up
--- Warm pools, budgets, costs by day and the clock.
+-- Warm pools, costs by day and the clock.
 
 -- A program of schema 1 would wake a pool's sandbox without telling it whose it is now.
 UPDATE ledgers SET min_reader = 2;
@@ -20,8 +20,6 @@ CREATE TABLE clocks (
 ALTER TABLE environments ADD COLUMN pool_failures INTEGER NOT NULL DEFAULT 0; -- in a row
 ALTER TABLE environments ADD COLUMN pool_error TEXT NOT NULL DEFAULT '';
 ALTER TABLE environments ADD COLUMN pool_due_at INTEGER NOT NULL DEFAULT 0; -- no pool sandbox is made before
-ALTER TABLE environments ADD COLUMN budget_month TEXT NOT NULL DEFAULT ''; -- 2006-01, UTC
-ALTER TABLE environments ADD COLUMN budget_percent INTEGER NOT NULL DEFAULT 0; -- highest threshold announced in it
 
 -- The label under which its backend knows an adopted sandbox; '' is this ledger's own.
 ALTER TABLE sandboxes ADD COLUMN ledger_id TEXT NOT NULL DEFAULT '';
