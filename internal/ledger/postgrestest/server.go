@@ -129,7 +129,11 @@ func (s *Server) choosePort() error {
 	if err != nil {
 		return err
 	}
-	s.port = l.Addr().(*net.TCPAddr).Port
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return errors.Join(fmt.Errorf("a TCP listener has the address %v", l.Addr()), l.Close())
+	}
+	s.port = address.Port
 	return l.Close()
 }
 
