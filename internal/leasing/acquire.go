@@ -43,9 +43,8 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 	}
 	if t != nil {
 		e.keep(t)
-		if err := e.run(ctx, t); err != nil && t.action != actAssign {
-			return sandbox.Acquired{}, asError(err)
-		} else if err != nil && (ctx.Err() != nil || sandbox.IsRetryable(err)) {
+		// An assign that failed for good is seen on the row, and made good by a sandbox of its own.
+		if err := e.run(ctx, t); err != nil && (t.action != actAssign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
 			return sandbox.Acquired{}, asError(err)
 		}
 	}
