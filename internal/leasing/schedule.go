@@ -22,6 +22,9 @@ func (e *Engine) Backends() []sandbox.Backend {
 // Changed returns a channel that is closed at the ledger's next commit.
 func (e *Engine) Changed() <-chan struct{} { return e.store.Changed() }
 
+// Now is the ledger's clock, by which Due tells when. It need not be the host's.
+func (e *Engine) Now() time.Time { return e.now() }
+
 // Due returns up to limit sandboxes that are due, on instances that are in reach, and when the
 // next one will be (the zero time: none).
 func (e *Engine) Due(ctx context.Context, limit int) (ids []string, next time.Time, err error) {

@@ -24,7 +24,9 @@ type world struct {
 	backend *fake.Executor
 	engine  *leasing.Engine
 	stop    func()
-	survey  time.Duration // pace of surveys; zero is the loop's default
+	now     func() time.Time // the ledger's clock
+	poll    time.Duration    // the loop's backstop
+	survey  time.Duration    // pace of surveys; zero is the loop's default
 	n       int
 }
 
@@ -41,7 +43,8 @@ func inWorld(t *testing.T, f func(w *world)) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, path: filepath.Join(dir, "ledger.db"), backend: fake.New("engine-1", nil), stop: func() {}}
+		w := &world{T: t, path: filepath.Join(dir, "ledger.db"), backend: fake.New("engine-1", nil), stop: func() {},
+			now: time.Now, poll: time.Minute}
 		w.open()
 		defer w.close()
 		f(w)
@@ -50,7 +53,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func (w *world) open() {
 	w.Helper()
-	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Now: time.Now, Poll: time.Hour})
+	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Now: w.now, Poll: time.Hour})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -84,7 +87,7 @@ func (w *world) startLoop() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = loop.New(w.engine, loop.Config{Poll: time.Minute, SurveyEvery: w.survey}).Run(ctx)
+		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey}).Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }
 	synctest.Wait()

@@ -176,7 +176,7 @@ func (l *Loop) finish(id string) {
 func (l *Loop) wait(ctx context.Context, changed <-chan struct{}, next time.Time) {
 	pause := l.c.Poll
 	if !next.IsZero() {
-		pause = min(pause, max(time.Until(next), 5*time.Millisecond))
+		pause = min(pause, max(next.Sub(l.engine.Now()), 5*time.Millisecond))
 	}
 	if l.busy() {
 		pause, changed = l.c.Poll, nil
