@@ -21,6 +21,7 @@ type Executor interface {
 	Provisioner
 	Lifecycle
 	Runner
+	Exporter
 	Observer
 	Cleaner
 	io.Closer

@@ -27,6 +27,8 @@ const (
 	OpExec        Op = "exec"
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
+	OpExport      Op = "export"
+	OpThaw        Op = "thaw" // letting a sandbox go on after an export
 	OpUsage       Op = "usage"
 	OpLeftovers   Op = "leftovers"
 	OpRemove      Op = "remove"
@@ -51,7 +53,7 @@ type box struct {
 	obs  sandbox.Observation
 	// pooled: it was made for nobody yet.
 	pooled bool
-	files  map[string][]byte
+	files  map[string]file
 	cpu    time.Duration
 }
 
@@ -144,7 +146,7 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
 	return &box{
 		spec:  spec,
-		files: map[string][]byte{"/workspace/config.json": spec.Config},
+		files: map[string]file{configFile: plain(spec.Config)},
 		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
@@ -177,7 +179,7 @@ func (x *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
 		spec.Deadline = b.spec.Deadline
 	}
 	b.spec = spec
-	b.files["/workspace/config.json"] = spec.Config
+	b.files[configFile] = plain(spec.Config)
 	return nil
 }
 

@@ -1,12 +1,8 @@
 package fake
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"errors"
 	"io"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -84,66 +80,4 @@ func (x *Executor) awake(ctx context.Context, op Op, h sandbox.Handle) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", h.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
 	}
 	return nil
-}
-
-// CopyTo implements sandbox.Executor.
-func (x *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, stream io.Reader) error {
-	if err := x.awake(ctx, OpExec, h); err != nil {
-		return err
-	}
-	files := make(map[string][]byte)
-	for t := tar.NewReader(stream); ; {
-		e, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "reading the tar stream: %w", err)
-		}
-		if e.Typeflag != tar.TypeReg {
-			continue
-		}
-		p := path.Join(dir, e.Name)
-		if !strings.HasPrefix(p, dir+"/") {
-			return sandbox.Errorf(sandbox.Invalid, "entry %q leads outside of %s", e.Name, dir)
-		}
-		if files[p], err = io.ReadAll(t); err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "reading the tar stream: %w", err)
-		}
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for p, b := range files {
-		x.boxes[h.SandboxID].files[p] = b
-	}
-	return nil
-}
-
-// CopyFrom implements sandbox.Executor.
-func (x *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, p string) (io.ReadCloser, error) {
-	if err := x.awake(ctx, OpExec, h); err != nil {
-		return nil, err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	found := false
-	for name, b := range x.boxes[h.SandboxID].files {
-		if name != p && !strings.HasPrefix(name, p+"/") {
-			continue
-		}
-		found = true
-		rel := strings.TrimPrefix(name, path.Dir(p)+"/")
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: rel, Mode: 0o644, Size: int64(len(b))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(b); err != nil {
-			return nil, err
-		}
-	}
-	if !found {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
-	}
-	return io.NopCloser(&buf), w.Close()
 }

@@ -1,0 +1,134 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// dataContent names what lies in /data, so that the engine's names begin there.
+const dataContent = "/data/."
+
+// Export implements sandbox.Exporter by the engine's archive, which needs nothing of the sandbox: the
+// engine mounts the volume, of a stopped container too. Until the stream has ended it keeps every
+// other request for this container waiting, even one that only looks.
+func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	x := &export{e: e, h: h, frozen: stateOf(c.State) == sandbox.StateRunning}
+	x.ctx, x.cancel = context.WithCancel(ctx)
+	if err := x.open(); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// export is what lies in /data on its way out of a sandbox.
+type export struct {
+	e      *Executor
+	h      sandbox.Handle
+	ctx    context.Context // of the stream
+	cancel context.CancelFunc
+	frozen bool // by this export, and not thawed yet
+	// state is what the sandbox was when the stream began, and must be to its end.
+	state *container.State
+	body  io.ReadCloser
+	ended error // of the stream, once it has ended
+	thaw  error // of letting the sandbox go on
+}
+
+// open freezes the sandbox and asks for the archive.
+func (x *export) open() error {
+	if x.frozen {
+		// One that ends by itself meanwhile runs as little as a paused one.
+		if err := x.e.Sleep(x.ctx, x.h, sandbox.SleepPause); err != nil {
+			return err
+		}
+	}
+	c, err := x.e.inspect(x.ctx, x.h)
+	if err != nil {
+		return err
+	}
+	x.state = c.State
+	r := read("read /data of container", sandboxName(x.h))
+	r.reason = sandbox.ReasonCopyFailed
+	return x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
+		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline is for the wait, not for the stream
+		defer stop()
+		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), dataContent)
+		return err
+	})
+}
+
+// Read implements io.Reader. The sandbox goes on as soon as all was read.
+func (x *export) Read(p []byte) (int, error) {
+	if x.ended != nil {
+		return 0, x.ended
+	}
+	n, err := x.body.Read(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case !errors.Is(err, io.EOF):
+		x.ended = sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: the stream broke: %w (retry)", x.h.SandboxID, err).WithReason(sandbox.ReasonCopyFailed)
+	default:
+		x.release()
+		if x.ended = x.unchanged(); x.ended == nil {
+			x.ended = io.EOF
+		}
+		x.goOn()
+	}
+	return n, x.ended
+}
+
+// unchanged checks that nothing of the sandbox ran while the stream was read.
+func (x *export) unchanged() error {
+	c, err := x.e.inspect(x.ctx, x.h)
+	if err != nil {
+		return err
+	}
+	if stateOf(c.State) == stateOf(x.state) && c.State.StartedAt == x.state.StartedAt {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: it was %s and is %s since, so what was read may be torn: export again", x.h.SandboxID, stateOf(x.state), stateOf(c.State)).
+		WithReason(sandbox.ReasonInvalidState)
+}
+
+// release ends the request, which the engine waits for before it takes another one.
+func (x *export) release() {
+	if x.body != nil {
+		_ = x.body.Close() // what was read of it is judged by Read
+	}
+}
+
+// goOn thaws the sandbox if it was frozen for the stream, whatever became of the caller.
+func (x *export) goOn() {
+	if !x.frozen {
+		return
+	}
+	x.frozen = false
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
+	defer cancel()
+	err := x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
+		return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
+	})
+	err = x.e.unless(ctx, x.h, err, sandbox.StateRunning, sandbox.StateStopped)
+	if isCode(err, sandbox.NotFound) { // somebody has removed it
+		err = nil
+	}
+	x.thaw = err
+}
+
+// Close implements io.Closer.
+func (x *export) Close() error {
+	x.release()
+	x.goOn()
+	x.cancel()
+	return x.thaw
+}
