@@ -1,0 +1,170 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Open opens the bucket that a URL names. It does not connect. Errors: Invalid, when the URL cannot
+// be used; Unavailable, when a directory cannot be made.
+//
+//	file:///var/lib/sandbox/state   a directory, made when it is absent; only its owner can read it
+//	mem://                          this process's memory, for tests
+func Open(_ context.Context, rawURL string) (*Store, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "state: the bucket's URL cannot be read (is a character missing its %%-escape?)")
+	}
+	if u.User != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "state: the bucket's URL holds credentials, which would show in logs: give them by the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)")
+	}
+	switch u.Scheme {
+	case "file":
+		return openDirectory(u)
+	case "mem":
+		return &Store{bucket: memblob.OpenBucket(nil), name: "mem://"}, nil
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid, "state: a bucket's URL begins with file:// or s3://, not with %q", u.Scheme+"://")
+	}
+}
+
+func openDirectory(u *url.URL) (*Store, error) {
+	if (u.Host != "" && u.Host != "localhost") || !path.IsAbs(u.Path) || u.RawQuery != "" {
+		return nil, sandbox.Errorf(sandbox.Invalid, "state: %s: a directory is named by an absolute path and nothing else, like file:///var/lib/sandbox/state", u)
+	}
+	dir := filepath.FromSlash(u.Path)
+	if filepath.Separator != '/' { // file:///C:/state
+		dir = strings.TrimPrefix(dir, string(filepath.Separator))
+	}
+	dir = filepath.Clean(dir)
+	s := &Store{name: "file://" + u.Path, dir: dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, s.unavailable(err)
+	}
+	var err error
+	s.bucket, err = fileblob.OpenBucket(dir, &fileblob.Options{DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	if err := errors.Join(syncDirectories(dir, filepath.Dir(dir)), sweep(dir)); err != nil {
+		return nil, errors.Join(s.unavailable(err), s.bucket.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) unavailable(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "state: open bucket %s: %w", s.name, err)
+}
+
+// strandedAge is how old a temporary file must be before it is taken for one that a crash left:
+// no save takes as long.
+const strandedAge = 24 * time.Hour
+
+// sweep removes the temporary files that crashes have left in a directory.
+func sweep(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(p) != ".tmp" {
+			return ignoreAbsent(err)
+		}
+		info, err := d.Info()
+		if err == nil && time.Since(info.ModTime()) > strandedAge {
+			err = os.Remove(p)
+		}
+		return ignoreAbsent(err)
+	})
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// publish stores an object. It is visible when it is complete, and on disk when publish returns.
+func (s *Store) publish(ctx context.Context, object string, content io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx) // a writer that is closed with its ctx ended stores nothing
+	defer cancel()
+	var file *os.File
+	w, err := s.bucket.NewWriter(ctx, object, &blob.WriterOptions{
+		ContentType: "application/zstd",
+		BeforeWrite: func(as func(any) bool) error {
+			if as(&file) {
+				return file.Chmod(0o600)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, content)
+	if err == nil && file != nil { // the library renames without a sync
+		err = file.Sync()
+	}
+	if err != nil {
+		cancel()
+		if closeErr := w.Close(); !errors.Is(closeErr, context.Canceled) {
+			err = errors.Join(err, closeErr)
+		}
+		return err
+	}
+	if err := w.Close(); err != nil || file == nil {
+		return err
+	}
+	return syncDirectories(filepath.Join(s.dir, filepath.Dir(filepath.FromSlash(object))), s.dir)
+}
+
+// syncDirectories makes what was named in a directory, and in each one above it up to top, survive a
+// power cut.
+func syncDirectories(dir, top string) error {
+	for {
+		if err := syncDirectory(dir); err != nil || dir == top {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (s *Store) remove(ctx context.Context, object string) error {
+	return s.bucket.Delete(ctx, object)
+}
+
+// failed gives an error about an object its code, and says what was tried.
+func (s *Store) failed(verb, object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	code, hint := classify(err)
+	var known *sandbox.Error
+	if errors.As(err, &known) {
+		code, hint = known.Code, ""
+	}
+	return sandbox.Errorf(code, "state: %s %s in bucket %s: %w%s", verb, object, s.name, err, hint).WithReason(sandbox.ReasonOf(err))
+}
+
+func classify(err error) (code sandbox.Code, hint string) {
+	switch gcerrors.Code(err) {
+	case gcerrors.NotFound:
+		return sandbox.NotFound, ""
+	case gcerrors.PermissionDenied:
+		return sandbox.Unavailable, " (may these credentials read, write and delete there?)"
+	default:
+		return sandbox.Unavailable, " (retry)"
+	}
+}
