@@ -145,10 +145,8 @@ func (b *batch) save() error {
 	if err != nil {
 		return err
 	}
-	for _, s := range b.sandboxes {
-		if err := b.tx.SaveEnding(s); err != nil {
-			return err
-		}
+	if err := b.tx.SaveEndings(b.sandboxes); err != nil {
+		return err
 	}
 	for _, env := range b.closed {
 		if err := b.tx.SaveEnvironment(env); err != nil {

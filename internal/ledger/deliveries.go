@@ -1,10 +1,6 @@
 package ledger
 
-import (
-	"slices"
-
-	"gorm.io/gorm/clause"
-)
+import "slices"
 
 // Deliveries returns those of the given webhook deliveries that are stored, by id.
 func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
@@ -21,15 +17,15 @@ func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 	return known, nil
 }
 
-// deliveryBatch bounds the variables and the bodies of one INSERT.
-const deliveryBatch = 128
+var createDeliveries = insertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
+	"agent_did", "generation", "occurred_at", "status", "matched").onlyNew()
 
 // CreateDeliveries stores deliveries and reports whether all their ids are new. It is for ids that
 // were looked for before: one that is not new was stored by another process meanwhile.
 func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
-	if len(rows) == 0 {
-		return true, nil
-	}
-	n, err := rowCount("storing deliveries", tx.db.Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(&rows, deliveryBatch))
+	n, err := bulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
+		return append(list, d.ID, d.ReceivedAt, d.Source, d.Body, d.Type, d.EnvironmentID,
+			d.AgentDID, d.Generation, d.OccurredAt, d.Status, d.Matched)
+	})
 	return n == int64(len(rows)), err
 }

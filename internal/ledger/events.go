@@ -34,16 +34,15 @@ func (tx *Tx) append(e *Event, data any) error {
 	return nil
 }
 
-// eventBatch bounds the rows, and so the variables and the texts, of one INSERT.
-const eventBatch = 128
+var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type", "at", "data")
 
 // flushEvents stores the events of a whole commit together: they are never read in the transaction
 // that appends them.
 func (tx *Tx) flushEvents() error {
-	if len(tx.events) == 0 {
-		return nil
-	}
-	return unavailable("appending events", tx.db.CreateInBatches(&tx.events, eventBatch).Error)
+	_, err := bulkExec(tx, "appending events", appendEvents, tx.events, func(list []any, e *Event) []any {
+		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, e.Type, e.At, e.Data)
+	})
+	return err
 }
 
 // Events returns events in ascending order; see sandbox.EventFilter for the errors.

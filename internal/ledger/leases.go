@@ -20,11 +20,12 @@ func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
 	return tx.Sandbox(l.SandboxID)
 }
 
-// CurrentOf returns the sandboxes of the current generations of the given leases, by lease id.
+// CurrentOf returns the sandboxes of the current generations of the given leases, by lease id, without
+// what only their making needs: environment variables and settings.
 func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 	current := make(map[string]*Sandbox)
 	for some := range slices.Chunk(leaseIDs, maxVariables) {
-		rows, err := find[Sandbox](tx.db.Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
+		rows, err := find[Sandbox](tx.db.Omit("env", "settings").Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
 		if err != nil {
 			return nil, err
 		}

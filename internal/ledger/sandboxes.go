@@ -11,11 +11,21 @@ func (tx *Tx) CreateSandbox(s *Sandbox) error { return tx.create(s) }
 // SaveSandbox stores a changed sandbox.
 func (tx *Tx) SaveSandbox(s *Sandbox) error { return tx.save(s) }
 
-// SaveEnding stores what ending a lease changes of its sandbox, and its last sequence.
-func (tx *Tx) SaveEnding(s *Sandbox) error {
-	return unavailable("writing to the ledger", tx.db.Exec(`UPDATE sandboxes SET desired = ?, due_at = ?, attempts = ?,
-		ended_by = ?, end_reason = ?, ended_at = ?, last_sequence = ? WHERE id = ?`,
-		s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.ID).Error)
+var saveEndings = bulk{
+	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
+		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8
+		FROM (VALUES `,
+	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
+	tail: `) AS ending WHERE sandboxes.id = ending.column1`,
+}
+
+// SaveEndings stores what ending leases changes of their sandboxes, and the last sequences.
+func (tx *Tx) SaveEndings(rows []*Sandbox) error {
+	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
+		s := *row
+		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence)
+	})
+	return err
 }
 
 // LiveSandboxes returns the sandboxes of an environment that are not confirmed gone.
