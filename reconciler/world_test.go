@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -104,15 +105,33 @@ func (w *world) write(path, text string) {
 	}
 }
 
-// start runs a reconciler process until kill.
-func (w *world) start() {
+// join starts another replica: a reconciler process on the same ledger, with the same credentials and
+// with the engine at host, until the test ends.
+func (w *world) join(host string) *world {
+	w.Helper()
+	replica := *w
+	replica.config.Docker.Host = host
+	replica.start()
+	w.Cleanup(replica.kill)
+	return &replica
+}
+
+// reconciler is a command that runs a reconciler process.
+func (w *world) reconciler() *exec.Cmd {
 	w.Helper()
 	config, err := json.Marshal(w.config)
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.process = exec.Command(os.Args[0])
-	w.process.Env = append(os.Environ(), serveVar+"="+string(config))
+	process := exec.Command(os.Args[0])
+	process.Env = append(os.Environ(), serveVar+"="+string(config))
+	return process
+}
+
+// start runs a reconciler process until kill.
+func (w *world) start() {
+	w.Helper()
+	w.process = w.reconciler()
 	w.process.Stderr = &testLog{t: w.T}
 	out, err := w.process.StdoutPipe()
 	if err != nil {
@@ -139,10 +158,10 @@ func (l *testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// kill ends the reconciler as a power cut would.
+// kill ends the reconciler as a power cut would, unless it has ended.
 func (w *world) kill() {
 	w.Helper()
-	if err := w.process.Process.Kill(); err != nil {
+	if err := w.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		w.Fatal(err)
 	}
 	_ = w.process.Wait() // killed, as wanted
