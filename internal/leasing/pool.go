@@ -184,6 +184,8 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment) string {
 		return changed("network")
 	case s.SleepMode != env.Spec.SleepMode:
 		return changed("sleep mode")
+	case s.Confinement != env.Spec.Confinement:
+		return changed("confinement")
 	case !maps.Equal(s.Env, env.Spec.Env):
 		return changed("env")
 	}

@@ -102,7 +102,8 @@ type Sandbox struct {
 	PIDs             int64 `gorm:"column:pids_limit"`
 	DiskMB           int64
 	Network          sandbox.NetworkMode
-	Env              map[string]string `gorm:"serializer:json"`
+	Env              map[string]string   `gorm:"serializer:json"`
+	Confinement      sandbox.Confinement `gorm:"serializer:json"`
 	SleepMode        sandbox.SleepMode
 	TTL              Span
 	MaxLifetime      Span

@@ -75,7 +75,7 @@ type Resources struct {
 	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
 	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
 	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
-	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; Docker enforces it only where the engine can." minimum:"0"`
+	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; confinement.disk_limit says what it bounds." minimum:"0"`
 }
 
 // DefaultResources are the limits of a sandbox whose environment names none.
@@ -121,6 +121,7 @@ type EnvironmentSpec struct {
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
+	Confinement      Confinement       `json:"confinement,omitzero" doc:"How sandboxes are shut in, beyond what every sandbox is."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
 	Budget           *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
 	WarmPool         *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
@@ -143,6 +144,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 		s.SleepAfter = &d
 	}
 	s.WarmPool = s.WarmPool.withDefaults()
+	s.Confinement = s.Confinement.WithDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
@@ -192,6 +194,7 @@ func (s EnvironmentSpec) Validate() error {
 		}
 	}
 	f = append(f, s.leaseFields()...)
+	f = append(f, s.Confinement.fields()...)
 	f = append(f, s.WarmPool.fields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
 		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")

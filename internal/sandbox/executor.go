@@ -24,6 +24,7 @@ type Executor interface {
 	Exporter
 	Observer
 	Cleaner
+	Auditor
 	io.Closer
 }
 
@@ -67,6 +68,8 @@ type SandboxSpec struct {
 	Resources       Resources
 	Network         NetworkMode
 	SleepMode       SleepMode
+	// Confinement's zero values are its defaults.
+	Confinement Confinement
 	// Env is set in every process, beside the variables that the system reserves.
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime: the sandbox ends itself then, whoever is away.

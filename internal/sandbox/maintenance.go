@@ -14,6 +14,9 @@ type Maintenance interface {
 	// a row for its lease. What cannot be adopted is reported with the reason. Errors: Invalid;
 	// Unavailable when a backend instance cannot be reached.
 	Adopt(ctx context.Context, r AdoptRequest) (AdoptReport, error)
+	// Audit holds what runs on every backend instance against the rules of confinement, as it is now.
+	// It changes nothing. Errors: Unavailable when no instance can be reached.
+	Audit(ctx context.Context, r AuditRequest) (AuditReport, error)
 }
 
 // SweepRequest asks for a sweep.

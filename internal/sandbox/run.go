@@ -25,7 +25,8 @@ type ExecRequest struct {
 	Env     map[string]string
 	// Cwd must lie in one of Roots. Default: /workspace.
 	Cwd string
-	// User is "uid" or "uid:gid"; default is the sandbox's user, 1000:1000.
+	// User is "uid" or "uid:gid", a group that is not named having the user's number; default is the
+	// sandbox's user.
 	User string
 	// Timeout ends the command and all it started; its exit code is then ExitTimeout.
 	// Default: DefaultExecTimeout; at most 24 h.

@@ -235,6 +235,13 @@ func (s scoped) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Adop
 	return s.service.Adopt(ctx, r)
 }
 
+func (s scoped) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
+	if err := s.environment(r.EnvironmentID); err != nil {
+		return sandbox.AuditReport{}, err
+	}
+	return s.service.Audit(ctx, r)
+}
+
 func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	if f.EnvironmentID == "" && f.LeaseID != "" {
 		if err := s.lease(f.LeaseID); err != nil {

@@ -245,6 +245,27 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 	w.want(w.run("sweep"), cli.ExitRetry, "the engine is away")
 }
 
+func TestAuditEndsWithAnErrorOnAFinding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rules are kept", l.SandboxID)
+	w.want(w.run("audit", "--all", "--environment", "catan-7"), cli.ExitDone, "PASS", "F.1", l.ID)
+	w.Weaken(l.SandboxID, "it is privileged")
+	w.want(w.run("audit"), cli.ExitFailed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 findings")
+	r := w.run("audit", "-o", "json")
+	var report sandbox.AuditReport
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil || report.Findings() != 1 || r.code != cli.ExitFailed {
+		t.Errorf("as JSON the report is %s, with exit code %d", r.out, r.code)
+	}
+	w.BackendAway(true)
+	w.want(w.run("audit"), cli.ExitRetry, "the engine is away")
+}
+
 func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

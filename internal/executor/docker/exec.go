@@ -3,7 +3,6 @@ package docker
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -110,12 +109,9 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 
 // attach starts the helper.
 func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
-	user := call.user
-	switch {
-	case user == "":
-		user = fmt.Sprintf("%d:%d", userID, groupID)
-	case !strings.Contains(user, ":"):
-		user = fmt.Sprintf("%s:%d", user, groupID) // the engine would take group 0
+	user := call.user // "" is the sandbox's own
+	if user != "" && !strings.Contains(user, ":") {
+		user += ":" + user // the engine would take group 0
 	}
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {

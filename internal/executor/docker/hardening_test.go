@@ -1,58 +1,37 @@
 package docker_test
 
 import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// What the engine was told; executortest looks from inside. The rules are those of section 5 of the
-// CIS Docker Benchmark that apply to a single container.
-func TestContainerIsConfinedAsTheBenchmarkAsks(t *testing.T) {
+// spawnConfined provisions the environment with a confinement, and makes a sandbox of it.
+func (w *world) spawnConfined(t *testing.T, c sandbox.Confinement) sandbox.Handle {
+	t.Helper()
+	environment, spec := w.environment(), w.spec()
+	environment.Confinement, spec.Confinement = c.WithDefaults(), c.WithDefaults()
+	must(t, w.x.Provision(t.Context(), w.ref, environment))
+	must(t, w.x.Spawn(t.Context(), spec))
+	return spec.Handle
+}
+
+func TestLabelsSayWhoseASandboxIs(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
 	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
-	h := c.HostConfig
-	var writable []string
-	for _, m := range c.Mounts {
-		if m.RW {
-			writable = append(writable, m.Destination)
-		}
-		if string(m.Type) != "volume" {
-			t.Errorf("%s is a %s of %s: nothing of the host belongs into a sandbox", m.Destination, m.Type, m.Source)
-		}
-	}
-	for rule, kept := range map[string]bool{
-		"5.4 capabilities":        len(h.CapAdd) == 0 && len(h.CapDrop) == 1 && h.CapDrop[0] == "ALL",
-		"5.5 not privileged":      !h.Privileged,
-		"5.6 two writable mounts": len(writable) == 2 && len(c.Mounts) == 3,
-		"5.10 network":            h.NetworkMode.IsNone() && len(h.PortBindings) == 0,
-		"5.11 memory, no swap":    h.Memory == 64<<20 && h.MemorySwap == h.Memory,
-		"5.12 CPU":                h.NanoCPUs == 1e9,
-		"5.13 read-only root":     h.ReadonlyRootfs,
-		"5.15 no restart":         h.RestartPolicy.Name == container.RestartPolicyDisabled,
-		"5.16 PID namespace":      !h.PidMode.IsHost(),
-		"5.17 IPC namespace":      h.IpcMode.IsPrivate(),
-		"5.18 devices":            len(h.Devices) == 0,
-		"5.21 UTS namespace":      !h.UTSMode.IsHost(),
-		"5.22 seccomp":            !strings.Contains(strings.Join(h.SecurityOpt, " "), "unconfined"),
-		"5.26 no new privileges":  len(h.SecurityOpt) == 1 && h.SecurityOpt[0] == "no-new-privileges",
-		"5.27 no health check":    c.Config.Healthcheck != nil && c.Config.Healthcheck.Test[0] == "NONE",
-		"5.29 PIDs":               h.PidsLimit != nil && *h.PidsLimit == 64,
-		"4.1 user":                c.Config.User == "1000:1000",
-		"bounded logs":            h.LogConfig.Config["max-size"] != "" && h.LogConfig.Config["max-file"] != "",
-		"the guest is process 1":  h.Init != nil && !*h.Init && c.Path == "/.sandbox/guest",
-	} {
-		if !kept {
-			t.Errorf("rule %q is not kept: %+v", rule, h)
-		}
-	}
 	for label, want := range map[string]string{
 		"io.sandbox-lease.ledger": spec.LedgerID, "io.sandbox-lease.environment": spec.EnvironmentID,
 		"io.sandbox-lease.sandbox": spec.SandboxID, "io.sandbox-lease.lease": spec.LeaseID,
@@ -62,4 +41,205 @@ func TestContainerIsConfinedAsTheBenchmarkAsks(t *testing.T) {
 			t.Errorf("label %s is %q, want %q", label, c.Config.Labels[label], want)
 		}
 	}
+}
+
+// findings returns what an audit finds about a sandbox, by rule, and how many rules were held.
+func (w *world) findings(t *testing.T, sandboxID string) (found map[string]string, rules int) {
+	t.Helper()
+	checks, err := w.x.Audit(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	found = map[string]string{}
+	for _, c := range checks {
+		if c.SandboxID != sandboxID {
+			continue
+		}
+		rules++
+		switch c.Verdict {
+		case sandbox.VerdictFinding:
+			found[c.Rule] = c.Detail
+		case sandbox.VerdictInapplicable:
+			if !slices.Contains([]string{"5.2", "5.3"}, c.Rule) { // AppArmor and SELinux are the host's
+				t.Errorf("rule %s does not apply: %s", c.Rule, c.Detail)
+			}
+		}
+	}
+	return found, rules
+}
+
+func TestASandboxKeepsEveryRuleOfTheAudit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	spec := w.spec()
+	spec.Resources.DiskMB = 1024
+	must(t, w.x.Spawn(t.Context(), spec))
+	waiting := w.spec()
+	waiting.Resources.DiskMB = 1024
+	waiting.LeaseID, waiting.AgentDID, waiting.Generation, waiting.Config = "", "", 0, nil
+	must(t, w.x.Spawn(t.Context(), waiting))
+	for _, id := range []string{spec.SandboxID, waiting.SandboxID} {
+		if found, rules := w.findings(t, id); len(found) != 0 || rules < 30 {
+			t.Errorf("%d rules, findings: %v", rules, found)
+		}
+	}
+}
+
+// TestTheAuditFindsWhatWasWeakened makes containers under our labels as somebody with the engine's
+// socket could, each weaker by one setting.
+func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	spec := w.spec()
+	spec.Resources.DiskMB = 1024
+	must(t, w.x.Spawn(t.Context(), spec))
+	model, err := api.ContainerInspect(t.Context(), name(spec.Handle))
+	must(t, err)
+	no := true
+	for i, row := range []struct {
+		rule   string
+		weaken func(c *container.Config, h *container.HostConfig)
+	}{
+		{"4.1", func(c *container.Config, _ *container.HostConfig) { c.User = "" }},
+		{"4.1", func(c *container.Config, _ *container.HostConfig) { c.User = "1000:0" }},
+		{"5.4", func(_ *container.Config, h *container.HostConfig) { h.CapAdd = []string{"NET_ADMIN"} }},
+		{"5.4", func(_ *container.Config, h *container.HostConfig) { h.CapDrop = nil }},
+		{"5.5", func(_ *container.Config, h *container.HostConfig) { h.Privileged = true }},
+		{"5.6", func(_ *container.Config, h *container.HostConfig) { h.Binds = []string{"/etc:/mnt:ro"} }},
+		{"5.8", func(_ *container.Config, h *container.HostConfig) { h.PublishAllPorts = true }},
+		{"5.10", func(_ *container.Config, h *container.HostConfig) { h.NetworkMode = "host" }},
+		{"5.11", func(_ *container.Config, h *container.HostConfig) { h.MemorySwap = -1 }},
+		{"5.11", func(_ *container.Config, h *container.HostConfig) { h.Memory, h.MemorySwap = 0, 0 }},
+		{"5.12", func(_ *container.Config, h *container.HostConfig) { h.NanoCPUs = 0 }},
+		{"5.13", func(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = false }},
+		{"5.15", func(_ *container.Config, h *container.HostConfig) { h.RestartPolicy.Name = "always" }},
+		{"5.16", func(_ *container.Config, h *container.HostConfig) { h.PidMode = "host" }},
+		{"5.17", func(_ *container.Config, h *container.HostConfig) { h.IpcMode = "host" }},
+		{"5.18", func(_ *container.Config, h *container.HostConfig) {
+			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/null", PathInContainer: "/dev/x", CgroupPermissions: "r"}}
+		}},
+		{"5.19", func(_ *container.Config, h *container.HostConfig) { h.Ulimits = nil }},
+		{"5.20", func(_ *container.Config, h *container.HostConfig) {
+			h.Mounts = append(slices.Clone(h.Mounts), mount.Mount{Type: mount.TypeBind, Source: "/tmp", Target: "/mnt",
+				BindOptions: &mount.BindOptions{Propagation: mount.PropagationRShared}})
+		}},
+		{"5.21", func(c *container.Config, h *container.HostConfig) { h.UTSMode, c.Hostname = "host", "" }},
+		{"5.22", func(_ *container.Config, h *container.HostConfig) {
+			h.SecurityOpt = []string{"no-new-privileges", "seccomp=unconfined"}
+		}},
+		{"5.25", func(_ *container.Config, h *container.HostConfig) { h.CgroupParent = "/elsewhere" }},
+		{"5.26", func(_ *container.Config, h *container.HostConfig) { h.SecurityOpt = nil }},
+		{"5.27", func(c *container.Config, _ *container.HostConfig) { c.Healthcheck = nil }},
+		{"5.29", func(_ *container.Config, h *container.HostConfig) { h.PidsLimit = nil }},
+		{"5.30", func(_ *container.Config, h *container.HostConfig) { h.NetworkMode = "bridge" }},
+		{"5.31", func(_ *container.Config, h *container.HostConfig) { h.UsernsMode = "host" }},
+		{"5.32", func(_ *container.Config, h *container.HostConfig) {
+			h.Binds = []string{"/var/run/docker.sock:/mnt/docker.sock:ro"}
+		}},
+		{"S.1", func(c *container.Config, _ *container.HostConfig) { c.Entrypoint = []string{"/bin/sleep", "1h"} }},
+		{"S.1", func(_ *container.Config, h *container.HostConfig) { h.Init = &no }},
+		{"S.2", func(_ *container.Config, h *container.HostConfig) { h.LogConfig.Config = nil }},
+		{"S.3", func(_ *container.Config, h *container.HostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec"} }},
+		{"S.4", func(_ *container.Config, h *container.HostConfig) {
+			h.MaskedPaths, h.ReadonlyPaths = []string{}, []string{}
+		}},
+		{"S.5", func(_ *container.Config, h *container.HostConfig) { h.OomKillDisable = &no }},
+		{"S.6", func(_ *container.Config, h *container.HostConfig) { h.GroupAdd = []string{"0"} }},
+	} {
+		t.Run(row.rule+"/"+strconv.Itoa(i), func(t *testing.T) {
+			c, h := *model.Config, *model.HostConfig
+			id := sandbox.RandomIDs(sandbox.SandboxIDLength)
+			c.Labels = map[string]string{}
+			for k, v := range model.Config.Labels {
+				c.Labels[k] = v
+			}
+			c.Labels["io.sandbox-lease.sandbox"] = id
+			row.weaken(&c, &h)
+			made, err := api.ContainerCreate(t.Context(), &c, &h, nil, nil, "")
+			must(t, err)
+			defer func() { must(t, api.ContainerRemove(t.Context(), made.ID, container.RemoveOptions{Force: true})) }()
+			found, _ := w.findings(t, id)
+			if found[row.rule] == "" {
+				t.Errorf("rule %s is taken to be kept; findings: %v", row.rule, found)
+			}
+			if found, _ := w.findings(t, spec.SandboxID); len(found) != 0 {
+				t.Errorf("the sandbox beside it: %v", found)
+			}
+		})
+	}
+	t.Run("updated while it runs", func(t *testing.T) {
+		unlimited := int64(-1)
+		_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), container.UpdateConfig{Resources: container.Resources{PidsLimit: &unlimited}})
+		must(t, err)
+		if found, _ := w.findings(t, spec.SandboxID); len(found) != 1 || found["5.29"] == "" {
+			t.Errorf("findings: %v, want 5.29", found)
+		}
+	})
+}
+
+func TestWhatTheEngineCannotHoldIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	for field, row := range map[string]struct {
+		change func(s *sandbox.EnvironmentSpec)
+		says   string
+	}{
+		"confinement.runtime":    {func(s *sandbox.EnvironmentSpec) { s.Confinement.Runtime = "runsc" }, "runc"},
+		"confinement.disk_limit": {func(s *sandbox.EnvironmentSpec) { s.Confinement.DiskLimit = sandbox.DiskEnforced }, "prjquota"},
+		"resources.cpu_millis":   {func(s *sandbox.EnvironmentSpec) { s.Resources.CPUMillis = 1_000_000 }, "CPUs"},
+	} {
+		spec := w.environment()
+		row.change(&spec)
+		err := w.x.Provision(t.Context(), w.ref, spec)
+		var e *sandbox.Error
+		if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != field || !strings.Contains(e.Fields[0].Problem, row.says) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestASandboxRunsAsTheUserOfItsEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawnConfined(t, sandbox.Confinement{User: "2000:3000", TmpMB: 8, RunMB: 2, OpenFiles: 128})
+	const want = "2000:3000\n2000:3000\n2000:3000\n2000:3000\n"
+	if got := w.exec(t, h, "sh", "-c", "echo $(id -u):$(id -g); stat -c %u:%g /workspace /data /workspace/config.json"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := w.exec(t, h, "sh", "-c", "touch /workspace/a /data/a /run/a; df -m /tmp /run | tail -n 2 | tr -s ' ' | cut -d' ' -f2; ulimit -n"); got != "8\n2\n128\n" {
+		t.Errorf("sizes and open files are %q", got)
+	}
+}
+
+func TestRootThatIsAllowedHasNoCapability(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawnConfined(t, sandbox.Confinement{User: "0:0", AllowRoot: true})
+	got := w.exec(t, h, "sh", "-c", "id -u; grep CapBnd /proc/self/status | tr -d '\\t'; touch /workspace/mine && echo wrote; chown 5 /workspace/mine || echo refused")
+	if want := "0\nCapBnd:0000000000000000\nwrote\nrefused\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestAProfileOfTheEnvironmentIsInForce denies one system call more than the engine does.
+func TestAProfileOfTheEnvironmentIsInForce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawnConfined(t, sandbox.Confinement{SeccompProfile: allowAllBut(t, "mkdir", "mkdirat")})
+	got := w.exec(t, h, "sh", "-c", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'; touch /workspace/a && echo file; mkdir /workspace/b 2>/dev/null || echo denied")
+	if want := "Seccomp:2\nfile\ndenied\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if found, _ := w.findings(t, h.SandboxID); found["5.22"] != "" {
+		t.Errorf("the audit says %q of it", found["5.22"])
+	}
+}
+
+// allowAllBut is a profile that allows what the test's programs need, but for what is named.
+func allowAllBut(t *testing.T, denied ...string) string {
+	t.Helper()
+	profile := map[string]any{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []map[string]any{
+		{"names": slices.DeleteFunc(slices.Clone(commonSyscalls), func(n string) bool { return slices.Contains(denied, n) }), "action": "SCMP_ACT_ALLOW"},
+	}}
+	text, err := json.Marshal(profile)
+	must(t, err)
+	return string(text)
 }

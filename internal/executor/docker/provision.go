@@ -27,10 +27,8 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err != nil {
 		return err
 	}
-	if cpus := int64(info.NCPU) * 1000; spec.Resources.CPUMillis > cpus {
-		return sandbox.InvalidFields("environment "+ref.EnvironmentID, []sandbox.Field{{
-			Name: "resources.cpu_millis", Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU),
-		}})
+	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
+		return err
 	}
 	img, err := e.findImage(ctx, spec.Image, ref.Instance)
 	if err != nil {
@@ -40,7 +38,7 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err != nil {
 		return err
 	}
-	s := newSeed(ref, img, program)
+	s := newSeed(ref, img, program, spec.Confinement)
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
@@ -76,8 +74,17 @@ func (e *Executor) findImage(ctx context.Context, ref, instance string) (image.I
 
 // ensureVolume makes a volume, or finds it made by us: the engine answers alike to both.
 func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[string]string) error {
+	return e.ensureSizedVolume(ctx, name, labels, "")
+}
+
+// ensureSizedVolume is ensureVolume for one that takes at most size bytes, unless that is "".
+func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
+	var options map[string]string
+	if size != "" {
+		options = map[string]string{"size": size}
+	}
 	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (volume.Volume, error) {
-		return e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+		return e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels, DriverOpts: options})
 	})
 	if err != nil {
 		return err

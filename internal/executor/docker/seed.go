@@ -21,23 +21,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// The sandbox's user. The ids exist on no usual host, and need not exist in the image.
-const (
-	userID  = 1000
-	groupID = 1000
-)
-
 // seed is what an environment's volumes begin with: the guest, and for /workspace and /data what
-// the image has there, owned by the sandbox's user.
+// the image has there, owned by the sandbox's user, whose ids need not exist in the image.
 type seed struct {
-	ref   sandbox.EnvironmentRef
-	image image.InspectResponse // the image that sandboxes run
-	guest program
-	hash  string
+	ref      sandbox.EnvironmentRef
+	image    image.InspectResponse // the image that sandboxes run
+	guest    program
+	uid, gid int
+	hash     string
 }
 
-func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, p program) seed {
-	return seed{ref: ref, image: img, guest: p, hash: shortHash(p.hash, img.ID)}
+func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, p program, c sandbox.Confinement) seed {
+	s := seed{ref: ref, image: img, guest: p}
+	s.uid, s.gid = c.IDs()
+	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d", s.uid, s.gid))
+	return s
 }
 
 func shortHash(parts ...string) string {
@@ -113,7 +111,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: 0o755, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
-		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: userID, Gid: groupID})
+		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: s.uid, Gid: s.gid})
 	}
 	for _, h := range headers {
 		if err := tw.WriteHeader(&h); err != nil {
@@ -165,7 +163,7 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 				return err
 			}
 			defer content.Close()
-			return reown(content, tw, root[1:])
+			return s.reown(content, tw, root[1:])
 		})
 		if err != nil && !isCode(err, sandbox.NotFound) {
 			return errors.Join(err, remove())
@@ -175,7 +173,7 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 }
 
 // reown copies a tar stream under dir and gives its entries to the sandbox's user.
-func reown(in io.Reader, tw *tar.Writer, dir string) error {
+func (s seed) reown(in io.Reader, tw *tar.Writer, dir string) error {
 	entries := tar.NewReader(in)
 	for {
 		h, err := entries.Next()
@@ -195,7 +193,7 @@ func reown(in io.Reader, tw *tar.Writer, dir string) error {
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = path.Join(dir, h.Linkname)
 		}
-		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, userID, groupID, "", ""
+		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, s.uid, s.gid, "", ""
 		if err := tw.WriteHeader(h); err != nil {
 			return err
 		}

@@ -43,11 +43,11 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	s := newSeed(environmentOf(spec.Handle), img, program)
+	s := newSeed(environmentOf(spec.Handle), img, program, spec.Confinement)
 	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}
-	if err := e.fillVolumes(ctx, spec.Handle, s); err != nil {
+	if err := e.fillVolumes(ctx, spec, s); err != nil {
 		return err
 	}
 	if pooled(spec) {
@@ -151,10 +151,11 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
 // carrier, which is left for the caller to remove. The engine fills only what is empty, so doing it
 // twice is harmless.
-func (e *Executor) fillVolumes(ctx context.Context, h sandbox.Handle, s seed) error {
+func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s seed) error {
+	h := spec.Handle
 	mounts := sandboxMounts(h, s)
 	for _, own := range mounts[1:] {
-		if err := e.ensureVolume(ctx, own.Source, own.VolumeOptions.Labels); err != nil {
+		if err := e.ensureSizedVolume(ctx, own.Source, own.VolumeOptions.Labels, volumeSize(spec)); err != nil {
 			return err
 		}
 	}
@@ -206,7 +207,7 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config
 		Image:       imageID,
 		Labels:      sandboxLabels(spec, imageID),
 		Hostname:    spec.EnvironmentID,
-		User:        fmt.Sprintf("%d:%d", userID, groupID),
+		User:        spec.Confinement.WithDefaults().User,
 		Env:         assignments(env),
 		WorkingDir:  "/",
 		Entrypoint:  initCommand(spec),
@@ -253,22 +254,12 @@ func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
 	if pooled(spec) {
 		mounts = append(mounts, leaseMount(spec.Handle, true))
 	}
-	return &container.HostConfig{
-		Mounts:         mounts,
-		Tmpfs:          map[string]string{"/tmp": "rw,noexec,nosuid,nodev,size=512m,mode=1777"},
-		ReadonlyRootfs: true,
-		CapDrop:        []string{"ALL"},
-		SecurityOpt:    []string{"no-new-privileges"},
-		NetworkMode:    "none",
-		IpcMode:        "private",
-		Init:           &noInit, // the guest is process 1
-		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		LogConfig:      container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
-		Resources: container.Resources{
-			Memory:     spec.Resources.MemoryMB << 20,
-			MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
-			NanoCPUs:   spec.Resources.CPUMillis * 1e6,
-			PidsLimit:  &spec.Resources.PIDs,
-		},
+	h := &container.HostConfig{
+		Mounts:        mounts,
+		NetworkMode:   "none",
+		Init:          &noInit, // the guest is process 1
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 	}
+	confine(h, spec)
+	return h
 }

@@ -32,6 +32,7 @@ const (
 	OpUsage       Op = "usage"
 	OpLeftovers   Op = "leftovers"
 	OpRemove      Op = "remove"
+	OpAudit       Op = "audit"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -55,6 +56,8 @@ type box struct {
 	pooled bool
 	files  map[string]file
 	cpu    time.Duration
+	// weakened is what an audit finds.
+	weakened string
 }
 
 type watch struct {

@@ -12,6 +12,8 @@ var maintenanceTests = []test{
 	{"DrySweepChangesNothing", drySweepChangesNothing},
 	{"SweepOfALedgerThatNeverKnewASandboxRefuses", sweepOfAnEmptyLedger},
 	{"SweepWithoutABackendIsUnavailable", sweepWithoutABackend},
+	{"AuditNamesWhatIsWeakened", auditNamesWhatIsWeakened},
+	{"AuditWithoutABackendIsUnavailable", auditWithoutABackend},
 }
 
 const strayID = "straystraystraystraystrays"
@@ -116,5 +118,56 @@ func sweepOfAnEmptyLedger(w *world) {
 func sweepWithoutABackend(w *world) {
 	w.BackendAway(true)
 	_, err := w.Service.Sweep(w.Context(), sandbox.SweepRequest{})
+	w.wantError(err, sandbox.Unavailable, "")
+}
+
+// audit returns the checks of the only instance.
+func (w *world) audit(r sandbox.AuditRequest) (sandbox.AuditReport, []sandbox.AuditCheck) {
+	w.Helper()
+	report := must(w.Service.Audit(w.Context(), r))(w)
+	if report.LedgerID != w.ledgerID() || len(report.Instances) != 1 {
+		w.Fatalf("the report is %+v", report)
+	}
+	i := report.Instances[0]
+	if i.Backend != sandbox.Docker || i.Instance != w.Instance || i.Error != "" {
+		w.Errorf("the instance is %+v", i)
+	}
+	return report, i.Checks
+}
+
+func auditNamesWhatIsWeakened(w *world) {
+	w.environment()
+	if report, checks := w.audit(sandbox.AuditRequest{}); len(checks) != 0 || report.Findings() != 0 {
+		w.Errorf("an audit of nothing found %+v", checks)
+	}
+	anns, bobs := w.acquire(ann), w.acquire(bob)
+	if report, checks := w.audit(sandbox.AuditRequest{}); len(checks) != 2 || report.Findings() != 0 {
+		w.Errorf("an audit of two sandboxes found %+v", checks)
+	}
+	w.Weaken(bobs.SandboxID, "it is privileged")
+	report, checks := w.audit(sandbox.AuditRequest{EnvironmentID: game})
+	if report.Findings() != 1 {
+		w.Errorf("%d findings, want 1: %+v", report.Findings(), checks)
+	}
+	for _, c := range checks {
+		want := sandbox.VerdictPass
+		if c.SandboxID == bobs.SandboxID {
+			want = sandbox.VerdictFinding
+		}
+		if c.Verdict != want || (c.Detail == "it is privileged") != (want == sandbox.VerdictFinding) || c.EnvironmentID != game || c.Rule == "" || c.Title == "" {
+			w.Errorf("the check is %+v, want %s", c, want)
+		}
+	}
+	if _, checks := w.audit(sandbox.AuditRequest{EnvironmentID: "another"}); len(checks) != 0 {
+		w.Errorf("an audit of another environment found %+v", checks)
+	}
+	w.wantLease(w.lease(ann), anns.Generation, sandbox.LeaseActive, "") // an audit ends nothing
+	w.wantLease(w.lease(bob), bobs.Generation, sandbox.LeaseActive, "")
+}
+
+func auditWithoutABackend(w *world) {
+	w.environment()
+	w.BackendAway(true)
+	_, err := w.Service.Audit(w.Context(), sandbox.AuditRequest{})
 	w.wantError(err, sandbox.Unavailable, "")
 }

@@ -34,6 +34,8 @@ type Env struct {
 	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.
 	Instance string
 	Plant    func(spec sandbox.SandboxSpec)
+	// Weaken makes a sandbox break a rule of its backend's audit, with the given finding.
+	Weaken func(sandboxID, finding string)
 	// FailKills makes the backend unable to end sandboxes, or able again.
 	FailKills func(fail bool)
 	// Running counts the sandboxes that exist on the backend.

@@ -76,6 +76,7 @@ CREATE TABLE sandboxes (
     disk_mb           BIGINT NOT NULL,
     network           TEXT    NOT NULL,
     env               TEXT    NOT NULL,
+    confinement       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Confinement
     sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
     ttl               BIGINT NOT NULL, -- microseconds
     max_lifetime      BIGINT NOT NULL,

@@ -37,6 +37,9 @@ DROP INDEX sandboxes_instance;
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
 
+-- How it is shut in: JSON of sandbox.Confinement.
+ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
+
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
 UPDATE usage_periods SET instance = (SELECT instance FROM sandboxes WHERE sandboxes.id = usage_periods.sandbox_id);

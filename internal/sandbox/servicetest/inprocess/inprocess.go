@@ -68,10 +68,11 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 		Instance:  "engine-1",
 		Plant:     backend.Plant,
 		Remove:    backend.Remove,
+		Weaken:    backend.Weaken,
 		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		Running:   func() int { return len(backend.Sandboxes()) },
 		BackendAway: func(isAway bool) {
-			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove} {
+			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove, fake.OpAudit} {
 				backend.Fail(op, when(isAway, away))
 			}
 		},

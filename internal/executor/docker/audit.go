@@ -1,0 +1,79 @@
+package docker
+
+import (
+	"context"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Audit implements sandbox.Auditor by the rules of auditRules.
+func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
+	info, err := e.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
+		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: sandboxesOf(ledgerID)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks := make([]sandbox.AuditCheck, 0, len(found)*len(auditRules))
+	for _, s := range found {
+		c, err := e.lookUp(ctx, s.ID)
+		if isCode(err, sandbox.NotFound) {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		checks = append(checks, judge(audited{c, info})...)
+	}
+	return checks, nil
+}
+
+// judge holds one container against every rule. Pure.
+func judge(a audited) []sandbox.AuditCheck {
+	labels := a.container.Config.Labels
+	checks := make([]sandbox.AuditCheck, len(auditRules))
+	for i, r := range auditRules {
+		checks[i] = sandbox.AuditCheck{
+			Object: strings.TrimPrefix(a.container.Name, "/"), SandboxID: labels[labelSandbox],
+			LeaseID: labels[labelLease], EnvironmentID: labels[labelEnvironment],
+			Rule: r.number, Title: r.title, Verdict: sandbox.VerdictPass,
+		}
+		if reason := r.inapplicable(a); reason != "" {
+			checks[i].Verdict, checks[i].Detail = sandbox.VerdictInapplicable, reason
+		} else if finding := r.finding(a); finding != "" {
+			checks[i].Verdict, checks[i].Detail = sandbox.VerdictFinding, finding
+		}
+	}
+	return checks
+}
+
+// audited is a container as it is, and the engine that it is on.
+type audited struct {
+	container container.InspectResponse
+	engine    system.Info
+}
+
+func (a audited) host() *container.HostConfig { return a.container.HostConfig }
+
+// auditRule is one rule. finding says how it is broken, "" when it is kept.
+type auditRule struct {
+	number, title string
+	finding       func(audited) string
+	// needs says why the rule applies to nothing on this engine, "" when it applies; nil means that it does.
+	needs func(audited) string
+}
+
+func (r auditRule) inapplicable(a audited) string {
+	if r.needs == nil {
+		return ""
+	}
+	return r.needs(a)
+}

@@ -1,0 +1,304 @@
+package docker
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+)
+
+// auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 that concern one
+// container, under its numbers, and then our own. Left out are those about the image's content (5.7,
+// 5.28), about the engine alone (5.1), and about past use of `docker exec` (5.23, 5.24).
+var auditRules = []auditRule{
+	{number: "4.1", title: "a user is set and is not root", finding: rootUser},
+	{number: "5.2", title: "an AppArmor profile is in force", finding: noAppArmor, needs: func(a audited) string { return needsModule(a, "apparmor") }},
+	{number: "5.3", title: "an SELinux label is in force", finding: noSELinux, needs: func(a audited) string { return needsModule(a, "selinux") }},
+	{number: "5.4", title: "no Linux capabilities", finding: capabilities},
+	{number: "5.5", title: "not privileged", finding: when(func(a audited) bool { return a.host().Privileged }, "it is privileged")},
+	{number: "5.6", title: "no directory of the host beside those that are allowed", finding: hostMounts},
+	{number: "5.8", title: "no ports", finding: ports},
+	{number: "5.10", title: "not in the host's network", finding: when(func(a audited) bool { return a.host().NetworkMode.IsHost() }, "it shares the host's network")},
+	{number: "5.11", title: "memory is limited, swap included", finding: memory},
+	{number: "5.12", title: "CPU time is limited", finding: when(func(a audited) bool { return a.host().NanoCPUs <= 0 && a.host().CPUQuota <= 0 }, "it may use every CPU")},
+	{number: "5.13", title: "the root file system is read-only", finding: when(func(a audited) bool { return !a.host().ReadonlyRootfs }, "its root can be written")},
+	{number: "5.15", title: "nothing restarts it", finding: restarts},
+	{number: "5.16", title: "not in the host's process namespace", finding: namespace("PID", func(h *container.HostConfig) string { return string(h.PidMode) })},
+	{number: "5.17", title: "not in another IPC namespace", finding: sharedIPC},
+	{number: "5.18", title: "no devices", finding: devices},
+	{number: "5.19", title: "files, core dumps and file sizes of a process are limited", finding: openLimits},
+	{number: "5.20", title: "no mount is propagated to the host", finding: propagation},
+	{number: "5.21", title: "not in the host's UTS namespace", finding: namespace("UTS", func(h *container.HostConfig) string { return string(h.UTSMode) })},
+	{number: "5.22", title: "system calls are filtered", finding: noSeccomp},
+	{number: "5.25", title: "in the engine's own control group", finding: cgroup},
+	{number: "5.26", title: "no new privileges", finding: newPrivileges},
+	{number: "5.27", title: "the image's health check is off", finding: healthCheck},
+	{number: "5.29", title: "processes are limited", finding: when(func(a audited) bool { return a.host().PidsLimit == nil || *a.host().PidsLimit <= 0 }, "it may have any number of processes")},
+	{number: "5.30", title: "not on the shared bridge, and on no network that is not ours", finding: networks},
+	{number: "5.31", title: "not in the host's user namespace by exception", finding: when(func(a audited) bool { return a.host().UsernsMode.IsHost() }, "it is exempt from the engine's user namespaces")},
+	{number: "5.32", title: "no engine socket", finding: engineSocket},
+	{number: "S.1", title: "process 1 is the guest, with a deadline", finding: notTheGuest},
+	{number: "S.2", title: "logs are bounded", finding: logs},
+	{number: "S.3", title: "temporary directories are bounded, and nothing in them runs", finding: looseTmpfs},
+	{number: "S.4", title: "paths of the kernel are masked or read-only", finding: unmasked},
+	{number: "S.5", title: "running out of memory ends it", finding: when(func(a audited) bool { return a.host().OomKillDisable != nil && *a.host().OomKillDisable }, "the kernel may not end it when memory runs out")},
+	{number: "S.6", title: "no kernel settings, groups or shared containers are added", finding: extras},
+}
+
+func when(broken func(audited) bool, finding string) func(audited) string {
+	return func(a audited) string {
+		if broken(a) {
+			return finding
+		}
+		return ""
+	}
+}
+
+func rootUser(a audited) string {
+	user, group, _ := strings.Cut(a.container.Config.User, ":")
+	if slices.Contains([]string{"", "0", "root"}, user) || group == "0" || group == "root" {
+		return fmt.Sprintf("it runs as %q", a.container.Config.User)
+	}
+	return ""
+}
+
+// needsModule says that the engine lacks a security module.
+func needsModule(a audited, name string) string {
+	if slices.ContainsFunc(a.engine.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name="+name) }) {
+		return ""
+	}
+	return "the engine has no " + name
+}
+
+func noAppArmor(a audited) string {
+	if p := a.container.AppArmorProfile; p == "" || p == "unconfined" {
+		return fmt.Sprintf("its AppArmor profile is %q", p)
+	}
+	return ""
+}
+
+func noSELinux(a audited) string {
+	if a.container.ProcessLabel == "" || slices.Contains(a.host().SecurityOpt, "label=disable") {
+		return "it has no SELinux label"
+	}
+	return ""
+}
+
+func capabilities(a audited) string {
+	h := a.host()
+	if len(h.CapAdd) > 0 {
+		return "it is given " + strings.Join(h.CapAdd, ", ")
+	}
+	if !slices.ContainsFunc(h.CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") }) {
+		return "not all capabilities are dropped"
+	}
+	return ""
+}
+
+func hostMounts(a audited) string {
+	var found []string
+	for _, m := range a.container.Mounts {
+		// A part of a volume of ours is bound by its place on the host.
+		if m.Type == mount.TypeBind && !strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	return "it is given " + strings.Join(found, ", ")
+}
+
+func ports(a audited) string {
+	if len(a.host().PortBindings) > 0 || a.host().PublishAllPorts {
+		return "ports of the host lead to it"
+	}
+	return ""
+}
+
+func memory(a audited) string {
+	switch h := a.host(); {
+	case h.Memory <= 0:
+		return "it may use all memory"
+	case h.MemorySwap != h.Memory:
+		return fmt.Sprintf("it may use %d bytes with swap beside %d of memory", h.MemorySwap, h.Memory)
+	}
+	return ""
+}
+
+func restarts(a audited) string {
+	if p := a.host().RestartPolicy; !p.IsNone() && p.Name != "" {
+		return fmt.Sprintf("the engine restarts it: %s", p.Name)
+	}
+	return ""
+}
+
+// namespace finds a namespace that is not the container's own.
+func namespace(name string, mode func(*container.HostConfig) string) func(audited) string {
+	return func(a audited) string {
+		if m := mode(a.host()); m != "" && m != "private" {
+			return fmt.Sprintf("its %s namespace is %q", name, m)
+		}
+		return ""
+	}
+}
+
+func sharedIPC(a audited) string {
+	if m := a.host().IpcMode; !m.IsPrivate() && !m.IsNone() {
+		return fmt.Sprintf("its IPC namespace is %q", m)
+	}
+	return ""
+}
+
+func devices(a audited) string {
+	h := a.host()
+	if len(h.Devices)+len(h.DeviceCgroupRules)+len(h.DeviceRequests) > 0 {
+		return "devices of the host are in it"
+	}
+	return ""
+}
+
+func openLimits(a audited) string {
+	want := map[string]bool{"core": true, "nofile": true, "fsize": true}
+	for _, u := range a.host().Ulimits {
+		if u.Hard < 0 || u.Name == "core" && u.Hard != 0 {
+			return fmt.Sprintf("its limit %s is %d", u.Name, u.Hard)
+		}
+		delete(want, u.Name)
+	}
+	if len(want) > 0 {
+		return fmt.Sprintf("%d of the limits core, nofile and fsize are not set", len(want))
+	}
+	return ""
+}
+
+func propagation(a audited) string {
+	for _, m := range a.container.Mounts {
+		if m.Propagation == mount.PropagationShared || m.Propagation == mount.PropagationRShared {
+			return fmt.Sprintf("mounts in %s reach the host", m.Destination)
+		}
+	}
+	return ""
+}
+
+func noSeccomp(a audited) string {
+	if !hasSeccomp(a.engine) {
+		return "the engine has no seccomp"
+	}
+	if slices.Contains(a.host().SecurityOpt, seccompOption+"unconfined") {
+		return "its profile is unconfined"
+	}
+	return ""
+}
+
+func cgroup(a audited) string {
+	if h := a.host(); h.CgroupParent != "" || string(h.CgroupnsMode) == "host" && a.engine.CgroupVersion == "2" {
+		return fmt.Sprintf("its control group is below %q, in the namespace %q", h.CgroupParent, h.CgroupnsMode)
+	}
+	return ""
+}
+
+func newPrivileges(a audited) string {
+	for _, o := range a.host().SecurityOpt {
+		if o == "no-new-privileges" || o == "no-new-privileges:true" || o == "no-new-privileges=true" {
+			return ""
+		}
+	}
+	return "programs in it may gain privileges"
+}
+
+func healthCheck(a audited) string {
+	if h := a.container.Config.Healthcheck; h == nil || !slices.Equal(h.Test, []string{"NONE"}) {
+		return "the engine runs the image's health check"
+	}
+	return ""
+}
+
+// networks finds every network but "none" and those that carry our own name.
+func networks(a audited) string {
+	var found []string
+	for name := range a.networks() {
+		if name != network.NetworkNone && !strings.HasPrefix(name, "sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+			found = append(found, name)
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	slices.Sort(found)
+	return "it is on " + strings.Join(found, ", ")
+}
+
+func (a audited) networks() map[string]*network.EndpointSettings {
+	if a.container.NetworkSettings == nil {
+		return nil
+	}
+	return a.container.NetworkSettings.Networks
+}
+
+func engineSocket(a audited) string {
+	for _, m := range a.container.Mounts {
+		switch name := path.Base(m.Source); {
+		case name == "docker.sock", name == "containerd.sock", name == "podman.sock":
+			return fmt.Sprintf("%s is at %s", m.Source, m.Destination)
+		}
+	}
+	return ""
+}
+
+func notTheGuest(a audited) string {
+	if a.container.Path != guest.Path || deadlineOf(a.container.Config.Entrypoint).IsZero() {
+		return fmt.Sprintf("its process 1 is %s", a.container.Path)
+	}
+	if a.host().Init == nil || *a.host().Init {
+		return "the engine's own init is its process 1"
+	}
+	return ""
+}
+
+func logs(a audited) string {
+	l := a.host().LogConfig
+	if l.Type == "none" || l.Config["max-size"] != "" && l.Config["max-file"] != "" {
+		return ""
+	}
+	return fmt.Sprintf("its %s log may grow without end", l.Type)
+}
+
+func looseTmpfs(a audited) string {
+	for at, options := range a.host().Tmpfs {
+		list := strings.Split(options, ",")
+		sized := slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "size=") })
+		if !sized || !slices.Contains(list, "noexec") || !slices.Contains(list, "nosuid") || !slices.Contains(list, "nodev") {
+			return fmt.Sprintf("%s is mounted with %s", at, options)
+		}
+	}
+	return ""
+}
+
+func unmasked(a audited) string {
+	if h := a.host(); len(h.MaskedPaths) == 0 || len(h.ReadonlyPaths) == 0 {
+		return "/proc shows what the engine usually hides"
+	}
+	return ""
+}
+
+func extras(a audited) string {
+	h := a.host()
+	var found []string
+	for what, n := range map[string]int{"kernel settings": len(h.Sysctls), "groups": len(h.GroupAdd), "volumes of other containers": len(h.VolumesFrom), "links": len(h.Links)} {
+		if n > 0 {
+			found = append(found, what)
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	slices.Sort(found)
+	return "it is given " + strings.Join(found, ", ")
+}

@@ -1,0 +1,123 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// oomScore makes the kernel, when the host itself runs out of memory, end sandboxes before the
+// engine and this program. The guest gives commands more.
+const oomScore = 300
+
+// confine shuts a container in: what every sandbox gets, and what its environment decided.
+func confine(h *container.HostConfig, spec sandbox.SandboxSpec) {
+	c := spec.Confinement.WithDefaults()
+	h.ReadonlyRootfs = true
+	h.CapDrop = []string{"ALL"}
+	h.SecurityOpt = []string{"no-new-privileges"}
+	if c.SeccompProfile != "" { // without one, the engine's default
+		h.SecurityOpt = append(h.SecurityOpt, seccompOption+c.SeccompProfile)
+	}
+	h.Runtime = c.Runtime
+	h.IpcMode = container.IPCModePrivate
+	h.OomScoreAdj = oomScore
+	h.LogConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
+	h.Tmpfs = tmpfs(c)
+	h.Resources = container.Resources{
+		Memory:     spec.Resources.MemoryMB << 20,
+		MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
+		NanoCPUs:   spec.Resources.CPUMillis * 1e6,
+		PidsLimit:  &spec.Resources.PIDs,
+		Ulimits:    ulimits(spec, c),
+	}
+}
+
+const seccompOption = "seccomp="
+
+// tmpfs are the writable directories in memory. Nothing in them runs.
+func tmpfs(c sandbox.Confinement) map[string]string {
+	uid, gid := c.IDs()
+	return map[string]string{
+		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777", c.TmpMB),
+		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", c.RunMB, uid, gid),
+	}
+}
+
+// ulimits bound single processes. There is no nproc: it counts the processes that a user has on the
+// whole host, so one sandbox would use up another's; the PID limit counts a sandbox's own.
+func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*container.Ulimit {
+	limits := []*container.Ulimit{
+		{Name: "core", Soft: 0, Hard: 0},
+		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
+	}
+	if size := spec.Resources.DiskMB * 1e6; size > 0 {
+		limits = append(limits, &container.Ulimit{Name: "fsize", Soft: size, Hard: size})
+	}
+	return limits
+}
+
+// volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
+func volumeSize(spec sandbox.SandboxSpec) string {
+	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
+		return ""
+	}
+	return strconv.FormatInt(spec.Resources.DiskMB*1e6, 10)
+}
+
+// checkConfinement refuses what the engine cannot hold. Errors: Invalid, naming the field.
+func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, info system.Info) error {
+	var f []sandbox.Field
+	bad := func(name, problem string, args ...any) {
+		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
+	}
+	if cpus := int64(info.NCPU) * 1000; spec.Resources.CPUMillis > cpus {
+		bad("resources.cpu_millis", "must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)
+	}
+	if runtime := spec.Confinement.Runtime; runtime != "" {
+		if _, ok := info.Runtimes[runtime]; !ok {
+			bad("confinement.runtime", "engine %s has no runtime %q, only %s: install it there and name it in the engine's daemon.json",
+				info.ID, runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
+		}
+	}
+	if !hasSeccomp(info) {
+		bad("confinement.seccomp_profile", "engine %s filters no system calls (it reports no seccomp): run untrusted code on another", info.ID)
+	}
+	if spec.Confinement.DiskLimit == sandbox.DiskEnforced {
+		err := e.probeQuota(ctx, ref)
+		if err != nil && !isCode(err, sandbox.Failed) && !isCode(err, sandbox.Invalid) {
+			return err
+		}
+		if err != nil {
+			bad("confinement.disk_limit", "engine %s cannot hold a disk limit: its volumes must be on XFS that is mounted with prjquota; "+
+				"set disk_limit to billed, or move the engine's data (%v)", info.ID, err)
+		}
+	}
+	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
+}
+
+// hasSeccomp reports whether an engine filters system calls.
+func hasSeccomp(info system.Info) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
+		return strings.HasPrefix(o, "name=seccomp") && !strings.Contains(o, "profile=unconfined")
+	})
+}
+
+// probeQuota makes a volume with a size, which an engine refuses that cannot hold it, and removes it.
+func (e *Executor) probeQuota(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	h := sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
+		SandboxID: "quota-" + sandbox.RandomIDs(sandbox.LedgerIDLength)}
+	labels := handleLabels(h, roleData)
+	if err := e.ensureSizedVolume(ctx, dataVolume(h), labels, "1048576"); err != nil {
+		return err
+	}
+	return e.removeVolume(ctx, dataVolume(h), labels)
+}

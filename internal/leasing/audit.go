@@ -1,0 +1,87 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Audit implements sandbox.Maintenance.
+func (e *Engine) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
+	report := sandbox.AuditReport{LedgerID: e.store.ID(), Instances: []sandbox.InstanceAudit{}}
+	backends := e.Backends()
+	slices.Sort(backends)
+	var away error
+	reached := 0
+	for _, b := range backends {
+		audit, err := e.auditInstance(ctx, b, r)
+		if err != nil {
+			away = errors.Join(away, err)
+			audit.Error = err.Error()
+		} else {
+			reached++
+		}
+		report.Instances = append(report.Instances, audit)
+	}
+	if reached == 0 {
+		return sandbox.AuditReport{}, asError(fmt.Errorf("audit: %w", away))
+	}
+	return report, nil
+}
+
+// auditInstance audits what an instance has under this ledger's label and those of adopted sandboxes.
+func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend, r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
+	audit := sandbox.InstanceAudit{Backend: b, Checks: []sandbox.AuditCheck{}}
+	x, err := e.backendFor(b)
+	if err != nil {
+		return audit, err
+	}
+	if audit.Instance, err = x.reach(ctx); err != nil {
+		return audit, err
+	}
+	labels, err := e.labelsOn(ctx, audit.Instance)
+	if err != nil {
+		return audit, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	for _, label := range labels {
+		checks, err := x.Audit(ctx, label)
+		if err != nil {
+			return audit, err
+		}
+		for _, c := range checks {
+			if r.EnvironmentID == "" || r.EnvironmentID == c.EnvironmentID {
+				audit.Checks = append(audit.Checks, c)
+			}
+		}
+	}
+	return audit, nil
+}
+
+// labelsOn returns the ledger ids under which an instance may have this ledger's sandboxes.
+func (e *Engine) labelsOn(ctx context.Context, instance string) ([]string, error) {
+	labels := []string{e.store.ID()}
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		for after := ""; ; {
+			rows, err := tx.InstanceSandboxes(instance, after, surveyPage)
+			if err != nil {
+				return err
+			}
+			for i := range rows {
+				if id := rows[i].LedgerID; id != "" && !slices.Contains(labels, id) {
+					labels = append(labels, id)
+				}
+			}
+			if len(rows) < surveyPage {
+				return nil
+			}
+			after = rows[len(rows)-1].ID
+		}
+	})
+	return labels, err
+}
