@@ -119,10 +119,13 @@ data "sandbox_drift" "open" {
 				at("leases.bob", top("leases").AtSliceIndex(0).AtMapKey("generation"), number(1)),
 
 				at("cost.by_environment", top("rows"), knownvalue.ListSizeExact(1)), at("cost.by_environment", top("rows").AtSliceIndex(0).AtMapKey("lease_id"), knownvalue.Null()),
-				at("cost.by_environment", top("total").AtMapKey("cost_usd"), dollars),
+				at("cost.by_environment", top("total").AtMapKey("gross_usd"), dollars),
+				at("cost.by_environment", top("total").AtMapKey("shadow").AtMapKey("plan_fee_usd"), text("5.00")),
+				at("cost.by_environment", top("accounts").AtSliceIndex(0).AtMapKey("lines").AtSliceIndex(0).AtMapKey("unit"), text("GiB-hours")),
+				at("cost.by_environment", top("accounts").AtSliceIndex(0).AtMapKey("shadow").AtMapKey("price_book"), text("cloudflare-containers")),
 				at("cost.by_agent", top("rows").AtSliceIndex(0).AtMapKey("agent_did"), text(alice)),
 				at("cost.by_agent", top("total").AtMapKey("awake_hours"), knownvalue.NotNull()), at("cost.by_agent", top("as_of"), moment),
-				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)), at("cost.future", top("total").AtMapKey("cost_usd"), text("0.00")),
+				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)), at("cost.future", top("total").AtMapKey("net_usd"), text("0.00")),
 
 				at("drift.all", top("findings"), knownvalue.ListSizeExact(1)), at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("kind"), text("vanished")),
 				at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(bob, w.Name))),

@@ -40,6 +40,7 @@ type Model struct {
 	AsOf          types.String `tfsdk:"as_of"`
 	Rows          []Row        `tfsdk:"rows"`
 	Total         *Total       `tfsdk:"total"`
+	Accounts      []Account    `tfsdk:"accounts"`
 }
 
 // Row is one group.
@@ -58,8 +59,16 @@ type Total struct {
 	AwakeHours  types.Float64 `tfsdk:"awake_hours"`
 	AsleepHours types.Float64 `tfsdk:"asleep_hours"`
 	CPUHours    types.Float64 `tfsdk:"cpu_hours"`
-	Cost        types.String  `tfsdk:"cost_usd"`
-	ShadowCost  types.String  `tfsdk:"shadow_cost_usd"`
+	Amounts
+	Shadow Amounts `tfsdk:"shadow"`
+}
+
+// Amounts are what use costs, in US dollars.
+type Amounts struct {
+	Gross    types.String `tfsdk:"gross_usd"`
+	Included types.String `tfsdk:"included_usd"`
+	PlanFee  types.String `tfsdk:"plan_fee_usd"`
+	Net      types.String `tfsdk:"net_usd"`
 }
 
 // Metadata names the data source.
@@ -78,7 +87,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "What leases have used and cost: hours and US dollars, ended leases included and running ones up to now. " +
-			"Costs are gross, at list price: a plan's monthly fee and the usage that it includes belong to an account and are left out.",
+			"`gross_usd` is the sum of the usage at list price. What an account's plan includes and what it costs are shared among all that used the account in a calendar month; see the [guide on costs](../guides/costs.md).",
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment.", Optional: true},
 			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent.", Optional: true},
@@ -101,6 +110,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Computed:            true,
 				Attributes:          totalAttributes(),
 			},
+			"accounts": accountsAttribute(),
 		},
 	}
 }
@@ -124,13 +134,30 @@ func totalAttributes() map[string]schema.Attribute {
 	hours := func(description string) schema.Attribute {
 		return schema.Float64Attribute{MarkdownDescription: description, Computed: true}
 	}
+	attributes := map[string]schema.Attribute{
+		"generations":  schema.Int64Attribute{MarkdownDescription: "Number of generations of leases.", Computed: true},
+		"awake_hours":  hours("Hours that sandboxes were awake."),
+		"asleep_hours": hours("Hours that they slept."),
+		"cpu_hours":    hours("Hours of one CPU that they used."),
+		"shadow": schema.SingleNestedAttribute{
+			MarkdownDescription: "What the same usage would cost on Cloudflare, if each account were one there.",
+			Computed:            true,
+			Attributes:          amountAttributes(),
+		},
+	}
+	maps.Copy(attributes, amountAttributes())
+	return attributes
+}
+
+func amountAttributes() map[string]schema.Attribute {
+	amount := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description + " In US dollars, exact.", Computed: true}
+	}
 	return map[string]schema.Attribute{
-		"generations":     schema.Int64Attribute{MarkdownDescription: "Number of generations of leases.", Computed: true},
-		"awake_hours":     hours("Hours that sandboxes were awake."),
-		"asleep_hours":    hours("Hours that they slept."),
-		"cpu_hours":       hours("Hours of one CPU that they used."),
-		"cost_usd":        schema.StringAttribute{MarkdownDescription: "Cost in US dollars, exact.", Computed: true},
-		"shadow_cost_usd": schema.StringAttribute{MarkdownDescription: "What the same usage would cost on Cloudflare, in US dollars.", Computed: true},
+		"gross_usd":    amount("Sum of the usage at list price."),
+		"included_usd": amount("Share of what the account's plan includes, which is taken off."),
+		"plan_fee_usd": amount("Share of the account's plan fee."),
+		"net_usd":      amount("`gross_usd` - `included_usd` + `plan_fee_usd`."),
 	}
 }
 
@@ -182,6 +209,7 @@ func (m *Model) flatten(report sandbox.CostReport) {
 	}
 	sum := total(report.Total)
 	m.Total = &sum
+	m.Accounts = accounts(report.Accounts)
 }
 
 func total(r sandbox.CostRow) Total {
@@ -190,9 +218,14 @@ func total(r sandbox.CostRow) Total {
 		AwakeHours:  hours(r.AwakeSeconds),
 		AsleepHours: hours(r.AsleepSeconds),
 		CPUHours:    hours(r.CPUSeconds),
-		Cost:        types.StringValue(r.Cost.String()),
-		ShadowCost:  types.StringValue(r.ShadowCost.String()),
+		Amounts:     amounts(r.Amounts),
+		Shadow:      amounts(r.Shadow),
 	}
+}
+
+func amounts(a sandbox.Amounts) Amounts {
+	text := func(n sandbox.NanoUSD) types.String { return types.StringValue(n.String()) }
+	return Amounts{Gross: text(a.Gross), Included: text(a.Included), PlanFee: text(a.PlanFee), Net: text(a.Net)}
 }
 
 // hours returns hours in millionths, which is 3.6 ms.

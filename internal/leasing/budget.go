@@ -29,14 +29,10 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 		return nil, nil
 	}
 	use := &sandbox.BudgetUse{Month: tx.Now.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly}
-	begin, end := monthOf(tx.Now)
-	q := sandbox.CostQuery{EnvironmentID: env.ID, GroupBy: sandbox.CostByMonth, From: begin.Time(), To: end.Time()}
-	r := costReport{query: q, window: windowOf(q), rows: make(map[sandbox.CostRow]*ledger.Usage)}
-	if err := r.read(tx); err != nil {
+	var err error
+	if use.Spent, err = spent(tx, env.ID); err != nil {
 		return nil, err
 	}
-	_, total := r.report()
-	use.Spent = total.Cost
 	rows, err := tx.LiveSandboxes(env.ID)
 	if err != nil {
 		return nil, err
@@ -49,6 +45,27 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 		}
 	}
 	return use, err
+}
+
+// spent returns the gross cost of an environment in this month, so far.
+func spent(tx *ledger.Tx, environmentID string) (sandbox.NanoUSD, error) {
+	begin, end := monthOf(tx.Now)
+	sum, err := tx.SpentOnDays(environmentID, dayOf(begin), dayOf(end))
+	if err != nil {
+		return 0, err
+	}
+	books, err := tx.PriceBooks()
+	if err != nil {
+		return 0, err
+	}
+	periods, err := tx.UnrolledPeriods(environmentID)
+	for i := range periods {
+		p := &periods[i]
+		for x := range partsIn(p, stretch{begin, end}, tx.Now) {
+			sum += x.usage(p, books[p.PriceBookID]).Cost.Total()
+		}
+	}
+	return sum, err
 }
 
 // heldUntil returns when the last use of each of the given sandboxes ends.

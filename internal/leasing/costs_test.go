@@ -41,6 +41,7 @@ func TestCostsAreTheSumOfUsagePeriods(t *testing.T) {
 			b.use()
 		}
 		b.checkGroupsAgree()
+		b.checkAccounts()
 	})
 }
 
@@ -95,11 +96,23 @@ type bill struct {
 	store     *ledger.Store
 	engine    *leasing.Engine
 	sandboxes []*ledger.Sandbox
+	books     map[string]sandbox.PriceBook
 	noCPU     bool
 }
 
+// billBooks take turns: one charges sleep, one includes more than is used of something.
+var billBooks = []sandbox.PriceBook{
+	func() sandbox.PriceBook {
+		book := pricing.Cloudflare()
+		book.AsleepMemoryGiBSecond = 3
+		return book
+	}(),
+	{Name: "rack", MemoryGiBSecond: 777, CPUSecond: 31, DiskGBSecond: 1, PlanMonth: 7*sandbox.USD + 1,
+		Included: sandbox.Allotment{MemoryGiBSeconds: 1e12, CPUSeconds: 1000, DiskGBSeconds: 1}},
+}
+
 func newBill(t *testing.T, r *rapid.T) *bill {
-	b := &bill{T: r, now: time.Date(2026, 8, 30, 22, 0, 0, 0, time.UTC)}
+	b := &bill{T: r, books: make(map[string]sandbox.PriceBook), now: time.Date(2026, 8, 30, 22, 0, 0, 0, time.UTC)}
 	var err error
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: func() time.Time { return b.now }}); err != nil {
@@ -123,6 +136,7 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 			lease := sandbox.LeaseID(s.AgentDID, s.EnvironmentID)
 			s.LeaseID = &lease
 			s.MemoryMB = rapid.Int64Range(64, 32768).Draw(r, "memory")
+			s.Instance = fmt.Sprint("engine", rapid.IntRange(1, 2).Draw(r, "engine"))
 			b.sandboxes = append(b.sandboxes, s)
 			if err := tx.CreateSandbox(s); err != nil {
 				return err
@@ -145,12 +159,12 @@ func (b *bill) use() {
 	b.Helper()
 	b.now = b.now.Add(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
 	b.write(func(tx *ledger.Tx) error {
-		book := pricing.Cloudflare()
-		book.AsleepMemoryGiBSecond = 3
+		book := rapid.SampledFrom(billBooks).Draw(b.T, "book")
 		row, err := tx.KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
+		b.books[row.ID] = book
 		for _, s := range b.sandboxes {
 			if rapid.Bool().Draw(b.T, "stays") {
 				continue
@@ -216,12 +230,17 @@ func (b *bill) check(q sandbox.CostQuery) sandbox.CostRow {
 	}
 	want.Generations = b.begun(q)
 	for _, row := range report.Rows {
-		rows.Cost += row.Cost
 		rows.Generations += row.Generations
+		rows.Amounts, rows.Shadow = rows.Amounts.Plus(row.Amounts), rows.Shadow.Plus(row.Shadow)
+		b.checkAmounts(row.Amounts)
+		b.checkAmounts(row.Shadow)
 	}
 	got := report.Total
-	if got.Cost != want.Cost || rows.Cost != want.Cost || got.Generations != want.Generations || rows.Generations != want.Generations {
-		b.Fatalf("%+v: the total is %s of %d generations, its rows %s of %d; want %s of %d", q, got.Cost, got.Generations, rows.Cost, rows.Generations, want.Cost, want.Generations)
+	if got.Gross != want.Gross || got.Generations != want.Generations {
+		b.Fatalf("%+v: the total is %s of %d generations; want %s of %d", q, got.Gross, got.Generations, want.Gross, want.Generations)
+	}
+	if rows.Amounts != got.Amounts || rows.Shadow != got.Shadow || rows.Generations != got.Generations {
+		b.Fatalf("%+v: the rows sum up to %+v, the total is %+v", q, rows, got)
 	}
 	for _, pair := range [][2]float64{{got.AwakeSeconds, want.AwakeSeconds}, {got.AsleepSeconds, want.AsleepSeconds}} {
 		if d := pair[0] - pair[1]; d > 1e-6 || d < -1e-6 {
@@ -307,29 +326,28 @@ func (b *bill) addUp(sum *sandbox.CostRow, p *ledger.UsagePeriod, q sandbox.Cost
 }
 
 func (b *bill) addPart(sum *sandbox.CostRow, p *ledger.UsagePeriod, length time.Duration, cpuMicros int64) {
-	perGiB, perGB, perCPU := int64(2500), int64(70), int64(20_000)
+	book := b.books[p.PriceBookID]
+	perGiB, perGB, perCPU := int64(book.MemoryGiBSecond), int64(book.DiskGBSecond), int64(book.CPUSecond)
 	if p.State == sandbox.PhaseAsleep {
-		perGiB, perGB = 3, 0
+		perGiB, perGB = int64(book.AsleepMemoryGiBSecond), int64(book.AsleepDiskGBSecond)
 		sum.AsleepSeconds += length.Seconds()
 	} else {
 		sum.AwakeSeconds += length.Seconds()
 	}
-	cost := new(big.Rat)
-	for _, term := range [][3]int64{{p.MemoryMB * perGiB, length.Microseconds(), 1024e6}, {p.DiskMB * perGB, length.Microseconds(), 1000e6}, {perCPU, cpuMicros, 1e6}} {
-		x := new(big.Int).Mul(big.NewInt(term[0]), big.NewInt(term[1]))
-		cost.Add(cost, new(big.Rat).SetFrac(x, big.NewInt(term[2])))
-	}
-	cost.Add(cost, big.NewRat(1, 2))
-	sum.Cost += sandbox.NanoUSD(new(big.Int).Quo(cost.Num(), cost.Denom()).Int64())
-}
-
-// checkGroupsAgree compares all groupings of the same usage, to the nano-dollar.
-func (b *bill) checkGroupsAgree() {
-	b.Helper()
-	want := b.costs(sandbox.CostQuery{}).Total
-	for _, group := range []sandbox.CostGroup{sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
-		if got := b.costs(sandbox.CostQuery{GroupBy: group}).Total; got != want {
-			b.Fatalf("by %s it is %+v, by lease %+v", group, got, want)
+	charge := func(terms ...[3]int64) {
+		cost := big.NewRat(1, 2)
+		for _, term := range terms {
+			x := new(big.Int).Mul(big.NewInt(term[0]), big.NewInt(term[1]))
+			cost.Add(cost, new(big.Rat).SetFrac(x, big.NewInt(term[2])))
 		}
+		sum.Gross += sandbox.NanoUSD(new(big.Int).Quo(cost.Num(), cost.Denom()).Int64())
 	}
+	memory, disk := [3]int64{p.MemoryMB * perGiB, length.Microseconds(), 1024e6}, [3]int64{p.DiskMB * perGB, length.Microseconds(), 1000e6}
+	charge([3]int64{perCPU, cpuMicros, 1e6})
+	if p.State == sandbox.PhaseAsleep {
+		charge(memory, disk)
+		return
+	}
+	charge(memory)
+	charge(disk)
 }

@@ -204,5 +204,5 @@ func (h *history) checkUsage() {
 	}
 	same("awake", byLease.Total.AwakeSeconds, byDay.Total.AwakeSeconds)
 	same("asleep", byLease.Total.AsleepSeconds, byDay.Total.AsleepSeconds)
-	same("cost", float64(byLease.Total.Cost)/1e6, float64(byDay.Total.Cost)/1e6)
+	same("cost", float64(byLease.Total.Gross)/1e6, float64(byDay.Total.Gross)/1e6)
 }

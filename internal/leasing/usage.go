@@ -1,6 +1,7 @@
 package leasing
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"math/bits"
@@ -67,6 +68,22 @@ func midnight(t ledger.Time) ledger.Time { return t - t%ledger.Time(oneDay) }
 // dayOf names a moment's UTC day.
 func dayOf(t ledger.Time) string { return t.Time().Format(time.DateOnly) }
 
+// partsIn yields the parts of a period by UTC day that lie in a stretch of time, up to now, and
+// whether the period begins with it. A stretch begins at a midnight.
+func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part, bool] {
+	return func(yield func(part, bool) bool) {
+		begins := true
+		for day := range days(p, now) {
+			x, _ := day.split(in.to)
+			isIn := day.from >= in.from && day.from < in.to
+			if isIn && (x.from < x.to || begins) && !yield(x, begins) {
+				return
+			}
+			begins = false
+		}
+	}
+}
+
 // usage returns what a part of one day comes to.
 func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage {
 	u := ledger.Usage{CPU: x.cpu}
@@ -78,8 +95,8 @@ func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage 
 		u.Asleep = ledger.Span(length)
 	}
 	awake, asleep, cpu := u.Awake.Duration().D(), u.Asleep.Duration().D(), u.CPU.Duration().D()
-	u.Cost = pricing.Cost(book, p.Resources(), awake, asleep, cpu)
-	u.ShadowCost = pricing.Cost(pricing.Cloudflare(), p.Resources(), awake, asleep, cpu)
+	u.Cost = pricing.Charge(book, p.Resources(), awake, asleep, cpu)
+	u.Shadow = pricing.Charge(pricing.Cloudflare(), p.Resources(), awake, asleep, cpu)
 	return u
 }
 
@@ -97,7 +114,7 @@ func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox
 	for i := range periods {
 		p := &periods[i]
 		for day := range days(p, tx.Now) {
-			costs[p.SandboxID] += day.usage(p, books[p.PriceBookID]).Cost
+			costs[p.SandboxID] += day.usage(p, books[p.PriceBookID]).Cost.Total()
 		}
 	}
 	return costs, nil
@@ -121,7 +138,7 @@ func (e *Engine) RollUp(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return tx.AddCostDays(costDays(periods, books))
+			return tx.AddCostDays(costDays(periods, books), accountDays(periods))
 		})
 		if err != nil || taken < rollUpBatch {
 			return err
@@ -130,12 +147,12 @@ func (e *Engine) RollUp(ctx context.Context) error {
 }
 
 // costDays sums ended periods by day, lease and account.
-func costDays(periods []ledger.RatedPeriod, books map[string]sandbox.PriceBook) []ledger.CostDay {
+func costDays(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) []ledger.CostDay {
 	sums := make(map[[4]string]*ledger.CostDay)
 	for i := range periods {
 		p := &periods[i]
-		isFirst := p.IsFirst
-		for x := range days(&p.UsagePeriod, p.EndedAt) {
+		generations := p.Generations
+		for x := range days(p, p.EndedAt) {
 			key := [4]string{dayOf(x.from), p.EnvironmentID, p.LeaseID, p.Instance}
 			sum := sums[key]
 			if sum == nil {
@@ -143,19 +160,39 @@ func costDays(periods []ledger.RatedPeriod, books map[string]sandbox.PriceBook) 
 					AgentDID: p.AgentDID, Backend: p.Backend}
 				sums[key] = sum
 			}
-			u := x.usage(&p.UsagePeriod, books[p.PriceBookID])
-			if isFirst {
-				u.Generations, isFirst = 1, false
-			}
-			sum.Add(u)
+			u := x.usage(p, books[p.PriceBookID])
+			u.Generations, generations = generations, 0
+			sum.Usage = sum.Plus(u)
 		}
 	}
-	rows := make([]ledger.CostDay, 0, len(sums))
-	for _, sum := range sums {
-		rows = append(rows, *sum)
-	}
-	slices.SortFunc(rows, func(a, b ledger.CostDay) int { // all writers lock rows in one order
-		return strings.Compare(a.Day+"\n"+a.EnvironmentID+"\n"+a.LeaseID+"\n"+a.Instance, b.Day+"\n"+b.EnvironmentID+"\n"+b.LeaseID+"\n"+b.Instance)
+	return slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
+		return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.EnvironmentID, b.EnvironmentID), strings.Compare(a.LeaseID, b.LeaseID), strings.Compare(a.Instance, b.Instance))
 	})
-	return rows
+}
+
+// accountDays returns the price books with which the usage of each day was begun last.
+func accountDays(periods []ledger.UsagePeriod) []ledger.AccountDay {
+	latest := make(map[[2]string]*ledger.AccountDay)
+	for i := range periods {
+		p := &periods[i]
+		for x := range days(p, p.EndedAt) {
+			d := ledger.AccountDay{Instance: p.Instance, Day: dayOf(x.from), Backend: p.Backend, PriceBookID: p.PriceBookID, BegunAt: p.StartedAt}
+			key := [2]string{d.Instance, d.Day}
+			if have := latest[key]; have == nil || d.Later(*have) {
+				latest[key] = &d
+			}
+		}
+	}
+	return slices.Collect(values(latest))
+}
+
+// values yields what the pointers of a map point to.
+func values[K comparable, V any](m map[K]*V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, v := range m {
+			if !yield(*v) {
+				return
+			}
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"fmt"
 	"strings"
 
 	"gorm.io/gorm"
@@ -10,42 +9,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// RatedPeriod is a usage period and whether it is the first of its generation.
-type RatedPeriod struct {
-	UsagePeriod
-	// IsFirst marks the period with which a generation's usage begins.
-	IsFirst bool
+// UnrolledPeriods returns the usage periods that cost_days does not count yet, of one environment or
+// of all: open ones, and those that have ended since it was last rolled up.
+func (tx *Tx) UnrolledPeriods(environmentID string) ([]UsagePeriod, error) {
+	db := tx.db.Where("rolled_at = 0") // few, and by an index of their own
+	if environmentID != "" {
+		db = db.Where("environment_id = ?", environmentID)
+	}
+	return find[UsagePeriod](db)
 }
 
-// isFirst computes RatedPeriod.IsFirst. A pool's sandbox is of no generation yet.
-const isFirst = `lease_id <> '' AND NOT EXISTS (SELECT 1 FROM usage_periods AS earlier
-	WHERE earlier.sandbox_id = usage_periods.sandbox_id AND earlier.lease_id = usage_periods.lease_id AND earlier.id < usage_periods.id)`
-
-// PeriodFilter selects usage periods. Empty fields select all.
-type PeriodFilter struct {
-	EnvironmentID string
-	AgentDID      string
-	// Rolled selects what cost_days counts and overlaps [From, To); or else all that it does not
-	// count yet.
-	Rolled   bool
-	From, To Time
-}
-
-// Periods returns the usage periods that a filter selects.
-func (tx *Tx) Periods(f PeriodFilter) ([]RatedPeriod, error) {
-	db := tx.db.Table("usage_periods").Select("*, " + isFirst + " AS is_first")
-	if f.Rolled {
-		db = db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", f.From, f.To)
-	} else {
-		db = db.Where("rolled_at = 0") // few, and by an index of their own
-	}
-	if f.EnvironmentID != "" {
-		db = db.Where("environment_id = ?", f.EnvironmentID)
-	}
-	if f.AgentDID != "" {
-		db = db.Where("agent_did = ?", f.AgentDID)
-	}
-	return find[RatedPeriod](db)
+// RolledPeriods returns the usage periods that cost_days counts and that overlap [from, to).
+func (tx *Tx) RolledPeriods(from, to Time) ([]UsagePeriod, error) {
+	return find[UsagePeriod](tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
 // DetailSince returns since when usage periods are kept; of what was before there are days only.
@@ -57,19 +33,19 @@ func (tx *Tx) DetailSince() (Time, error) {
 
 // TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them for
 // their caller to count there in the same transaction. No period is returned to two callers.
-func (tx *Tx) TakeUnrolled(limit int) ([]RatedPeriod, error) {
-	var rows []RatedPeriod
+func (tx *Tx) TakeUnrolled(limit int) ([]UsagePeriod, error) {
+	var rows []UsagePeriod
 	err := tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
 		AND id IN (SELECT id FROM usage_periods WHERE rolled_at = 0 AND ended_at <> 0 LIMIT ?)
-		RETURNING *, `+isFirst+" AS is_first", tx.Now, limit).Scan(&rows).Error
+		RETURNING *`, tx.Now, limit).Scan(&rows).Error
 	return rows, unavailable("counting usage", err)
 }
 
 // costDayBatch bounds the variables of one INSERT.
 const costDayBatch = 200
 
-// AddCostDays adds usage to the days that it belongs to.
-func (tx *Tx) AddCostDays(days []CostDay) error {
+// AddCostDays adds usage to the days that it belongs to, and notes the price books of the days.
+func (tx *Tx) AddCostDays(days []CostDay, books []AccountDay) error {
 	if len(days) == 0 {
 		return nil
 	}
@@ -77,52 +53,92 @@ func (tx *Tx) AddCostDays(days []CostDay) error {
 	for _, c := range usageColumns {
 		sums[c] = gorm.Expr("cost_days." + c + " + excluded." + c)
 	}
-	return unavailable("counting usage", tx.db.Clauses(clause.OnConflict{
+	err := tx.db.Clauses(clause.OnConflict{
 		Columns:   []clause.Column{{Name: "day"}, {Name: "environment_id"}, {Name: "lease_id"}, {Name: "instance"}},
 		DoUpdates: clause.Assignments(sums),
-	}).CreateInBatches(days, costDayBatch).Error)
-}
-
-var usageColumns = []string{"generations", "awake", "asleep", "cpu", "memory", "disk", "cost", "shadow_cost"}
-
-// DayFilter selects days: From and To are days ("2006-01-02"), To exclusive; empty fields select all.
-type DayFilter struct {
-	EnvironmentID string
-	AgentDID      string
-	From, To      string
-}
-
-func (f DayFilter) where(db *gorm.DB) *gorm.DB {
-	for _, c := range []struct{ condition, value string }{
-		{"day >= ?", f.From}, {"day < ?", f.To}, {"environment_id = ?", f.EnvironmentID}, {"agent_did = ?", f.AgentDID},
-	} {
-		if c.value != "" {
-			db = db.Where(c.condition, c.value)
-		}
+	}).CreateInBatches(days, costDayBatch).Error
+	if err == nil {
+		err = tx.db.Clauses(clause.OnConflict{
+			Columns:   []clause.Column{{Name: "instance"}, {Name: "day"}},
+			Where:     clause.Where{Exprs: []clause.Expression{gorm.Expr("(excluded.begun_at, excluded.price_book_id) > (account_days.begun_at, account_days.price_book_id)")}},
+			DoUpdates: clause.AssignmentColumns([]string{"price_book_id", "begun_at"}),
+		}).CreateInBatches(books, costDayBatch).Error
 	}
-	return db
+	return unavailable("counting usage", err)
 }
 
-// CostSum is usage of one group, on one account, in one month.
-type CostSum struct {
-	EnvironmentID string
-	AgentDID      string `gorm:"column:agent_did"`
-	LeaseID       string
-	Day           string
-	Month         string // 2006-01
-	Backend       sandbox.Backend
-	Instance      string
+// usageColumns are the columns of Usage, in the order of usageFields.
+var usageColumns = []string{"generations", "awake", "asleep", "cpu", "memory", "disk",
+	"cost_memory", "cost_cpu", "cost_disk", "cost_asleep", "shadow_memory", "shadow_cpu", "shadow_disk", "shadow_asleep"}
+
+func usageFields(u *Usage) []any {
+	return []any{&u.Generations, &u.Awake, &u.Asleep, &u.CPU, &u.Memory, &u.Disk,
+		&u.Cost.Memory, &u.Cost.CPU, &u.Cost.Disk, &u.Cost.Asleep, &u.Shadow.Memory, &u.Shadow.CPU, &u.Shadow.Disk, &u.Shadow.Asleep}
+}
+
+// LeaseUsage is what one lease used on one account in one month, or on one day of it. A pool's usage
+// has no lease and no agent.
+type LeaseUsage struct {
+	EnvironmentID, AgentDID, LeaseID string
+	Backend                          sandbox.Backend
+	Instance                         string
+	Month                            string // 2006-01
+	Day                              string // 2006-01-02; "" is the whole month
 	Usage
 }
 
-// SumCostDays sums cost_days by account, month and the given columns of it; the others are left
-// empty.
-func (tx *Tx) SumCostDays(f DayFilter, by ...string) ([]CostSum, error) {
-	group := append([]string{"backend", "instance", "substr(day, 1, 7)"}, by...)
-	columns := append([]string{"substr(day, 1, 7) AS month", "backend", "instance"}, by...)
-	for _, c := range usageColumns {
-		columns = append(columns, fmt.Sprintf("CAST(SUM(%s) AS BIGINT) AS %s", c, c))
+// CostDays calls add with what cost_days counts from one day to before another ("2006-01-02", "" has
+// no bound): by month, or by day.
+func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
+	sums := "CAST(SUM(" + strings.Join(usageColumns, ") AS BIGINT), CAST(SUM(") + ") AS BIGINT)"
+	day, group := "''", "substr(day, 1, 7)"
+	if byDay {
+		sums, day, group = strings.Join(usageColumns, ", "), "day", ""
 	}
-	db := f.where(tx.db.Table("cost_days")).Select(strings.Join(columns, ", ")).Group(strings.Join(group, ", "))
-	return find[CostSum](db)
+	db := tx.db.Table("cost_days").
+		Select("environment_id, agent_did, lease_id, backend, instance, substr(day, 1, 7), " + day + ", " + sums)
+	if group != "" {
+		db = db.Group("environment_id, agent_did, lease_id, backend, instance, " + group)
+	}
+	if from != "" {
+		db = db.Where("day >= ?", from)
+	}
+	if to != "" {
+		db = db.Where("day < ?", to)
+	}
+	rows, err := db.Rows()
+	if err != nil {
+		return unavailable("reading costs", err)
+	}
+	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	var u LeaseUsage
+	fields := append([]any{&u.EnvironmentID, &u.AgentDID, &u.LeaseID, &u.Backend, &u.Instance, &u.Month, &u.Day}, usageFields(&u.Usage)...)
+	for rows.Next() {
+		if err := rows.Scan(fields...); err != nil {
+			return unavailable("reading costs", err)
+		}
+		add(u)
+	}
+	return unavailable("reading costs", rows.Err())
+}
+
+// AccountDays returns the price books of accounts from one day to before another; "" has no bound.
+func (tx *Tx) AccountDays(from, to string) ([]AccountDay, error) {
+	db := tx.db
+	if from != "" {
+		db = db.Where("day >= ?", from)
+	}
+	if to != "" {
+		db = db.Where("day < ?", to)
+	}
+	return find[AccountDay](db)
+}
+
+// SpentOnDays returns the gross cost that cost_days counts for an environment from one day to before
+// another.
+func (tx *Tx) SpentOnDays(environmentID, from, to string) (sandbox.NanoUSD, error) {
+	var spent sandbox.NanoUSD
+	err := tx.db.Table("cost_days").Select("CAST(coalesce(SUM(cost), 0) AS BIGINT)").
+		Where("environment_id = ? AND day >= ? AND day < ?", environmentID, from, to).Scan(&spent).Error
+	return spent, unavailable("reading costs", err)
 }

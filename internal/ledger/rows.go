@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -224,6 +225,8 @@ type UsagePeriod struct {
 	CPU           Span
 	// RolledAt is since when cost_days counts it, 0 before.
 	RolledAt Time
+	// Generations is 1 when a generation's usage begins with it. A pool's usage is of none.
+	Generations int64
 }
 
 // Resources returns the size that the period is billed for.
@@ -242,6 +245,22 @@ type CostDay struct {
 	Usage
 }
 
+// AccountDay is a row of account_days: the price book with which an account's usage of a UTC day was
+// begun last.
+type AccountDay struct {
+	Instance    string `gorm:"primaryKey"`
+	Day         string `gorm:"primaryKey"`
+	Backend     sandbox.Backend
+	PriceBookID string
+	// BegunAt is when that usage began, which may be an earlier day.
+	BegunAt Time
+}
+
+// Later reports whether usage was begun with its book later than with the other's.
+func (d AccountDay) Later(o AccountDay) bool {
+	return cmp.Or(cmp.Compare(d.BegunAt, o.BegunAt), cmp.Compare(d.PriceBookID, o.PriceBookID)) > 0
+}
+
 // Usage is an amount of use and its price.
 type Usage struct {
 	// Generations counts the generations whose usage began in it.
@@ -251,20 +270,19 @@ type Usage struct {
 	CPU         Span
 	Memory      int64 // MiB x milliseconds, awake
 	Disk        int64 // MB x milliseconds, awake
-	Cost        sandbox.NanoUSD
-	ShadowCost  sandbox.NanoUSD
+	// Cost is gross, Shadow the same use at the list prices of Cloudflare.
+	Cost   sandbox.Charges `gorm:"embedded;embeddedPrefix:cost_"`
+	Shadow sandbox.Charges `gorm:"embedded;embeddedPrefix:shadow_"`
 }
 
-// Add adds another amount.
-func (u *Usage) Add(o Usage) {
-	u.Generations += o.Generations
-	u.Awake += o.Awake
-	u.Asleep += o.Asleep
-	u.CPU += o.CPU
-	u.Memory += o.Memory
-	u.Disk += o.Disk
-	u.Cost += o.Cost
-	u.ShadowCost += o.ShadowCost
+// Plus returns the sum of both.
+func (u Usage) Plus(o Usage) Usage {
+	return Usage{
+		Generations: u.Generations + o.Generations,
+		Awake:       u.Awake + o.Awake, Asleep: u.Asleep + o.Asleep, CPU: u.CPU + o.CPU,
+		Memory: u.Memory + o.Memory, Disk: u.Disk + o.Disk,
+		Cost: u.Cost.Plus(o.Cost), Shadow: u.Shadow.Plus(o.Shadow),
+	}
 }
 
 // DriftFinding is a row of drift_findings.

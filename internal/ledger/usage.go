@@ -30,11 +30,26 @@ func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBo
 	if state != sandbox.PhaseAwake && state != sandbox.PhaseAsleep {
 		return nil
 	}
-	return tx.create(&UsagePeriod{
+	next := &UsagePeriod{
 		SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID,
 		Backend: s.Backend, Instance: s.Instance, PriceBookID: book.ID, MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB,
 		State: state, StartedAt: at,
-	})
+	}
+	if open == nil && s.LeaseID != nil {
+		if next.Generations, err = tx.beginsGeneration(s); err != nil {
+			return err
+		}
+	}
+	return tx.create(next)
+}
+
+// beginsGeneration returns 1 unless a sandbox has been used in its present generation before.
+func (tx *Tx) beginsGeneration(s *Sandbox) (int64, error) {
+	earlier, err := first[UsagePeriod](tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
+	if err != nil || earlier != nil {
+		return 0, err
+	}
+	return 1, nil
 }
 
 // OpenPeriod returns a sandbox's open usage period, nil when there is none.

@@ -31,7 +31,7 @@ func TestSleepCostsWhatTheBookSays(t *testing.T) {
 	}
 }
 
-func TestCostIsRoundedHalfUpOnce(t *testing.T) {
+func TestEachItemIsRoundedHalfUpOnce(t *testing.T) {
 	t.Parallel()
 	book := sandbox.PriceBook{MemoryGiBSecond: 1, DiskGBSecond: 1}
 	half := time.Second / 2
@@ -41,7 +41,7 @@ func TestCostIsRoundedHalfUpOnce(t *testing.T) {
 	}{
 		"half a nano-dollar is one":           {sandbox.Resources{MemoryMB: 1024}, 1},
 		"less than half is nothing":           {sandbox.Resources{MemoryMB: 1023}, 0},
-		"two halves are one, not two":         {sandbox.Resources{MemoryMB: 1024, DiskMB: 1000}, 1},
+		"two items are rounded each":          {sandbox.Resources{MemoryMB: 1024, DiskMB: 1000}, 2},
 		"negative sizes do not lower the sum": {sandbox.Resources{MemoryMB: 1024, DiskMB: -1000}, 1},
 	} {
 		if got := pricing.Cost(book, c.r, half, 0, 0); got != c.want {
@@ -49,6 +49,9 @@ func TestCostIsRoundedHalfUpOnce(t *testing.T) {
 		}
 	}
 }
+
+// items are what a cost is the sum of.
+const items = 4
 
 func TestCutPeriodsCostTheSameToWithinRounding(t *testing.T) {
 	t.Parallel()
@@ -62,7 +65,7 @@ func TestCutPeriodsCostTheSameToWithinRounding(t *testing.T) {
 			inPieces += p.cost(book, size)
 		}
 		diff := inPieces - whole.cost(book, size)
-		if bound := sandbox.NanoUSD(len(pieces)+1) / 2; diff > bound || diff < -bound {
+		if bound := items * sandbox.NanoUSD(len(pieces)+1) / 2; diff > bound || diff < -bound {
 			t.Fatalf("%d pieces differ by %d nano-dollars, more than %d", len(pieces), diff, bound)
 		}
 	})
@@ -93,20 +96,21 @@ func TestCostNeverOverflows(t *testing.T) {
 		awake, cpu := any64.Draw(t, "awake"), any64.Draw(t, "cpu")
 		got := pricing.Cost(book, size, time.Duration(awake), 0, time.Duration(cpu))
 
-		// The same over the common denominator 128,000 x 10^9 (MiB/1024 = MiB x 125 / 128,000).
 		want := new(big.Int)
-		add := func(factors ...int64) {
-			term := big.NewInt(1)
+		item := func(perUnit int64, factors ...int64) {
+			n, divisor := big.NewInt(1), new(big.Int).Mul(big.NewInt(perUnit), big.NewInt(1e9))
 			for _, f := range factors {
-				term.Mul(term, big.NewInt(max(f, 0)))
+				n.Mul(n, big.NewInt(max(f, 0)))
 			}
-			want.Add(want, term)
+			n.Add(n, new(big.Int).Rsh(divisor, 1)).Quo(n, divisor)
+			if !n.IsInt64() {
+				n.SetInt64(math.MaxInt64)
+			}
+			want.Add(want, n)
 		}
-		add(125, size.MemoryMB, awake, int64(book.MemoryGiBSecond))
-		add(128, size.DiskMB, awake, int64(book.DiskGBSecond))
-		add(128_000, cpu, int64(book.CPUSecond))
-		denominator := new(big.Int).Mul(big.NewInt(128_000), big.NewInt(1e9))
-		want.Add(want, new(big.Int).Rsh(denominator, 1)).Quo(want, denominator)
+		item(1024, size.MemoryMB, awake, int64(book.MemoryGiBSecond))
+		item(1000, size.DiskMB, awake, int64(book.DiskGBSecond))
+		item(1, cpu, int64(book.CPUSecond))
 		if !want.IsInt64() {
 			want.SetInt64(math.MaxInt64)
 		}

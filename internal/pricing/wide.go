@@ -27,22 +27,17 @@ func wideProduct(factors ...int64) (wide, bool) {
 	return p, true
 }
 
-func (a wide) plus(b wide) (wide, bool) {
-	lo, carry := bits.Add64(a.lo, b.lo, 0)
-	hi, carry := bits.Add64(a.hi, b.hi, carry)
-	return wide{hi, lo}, carry == 0
-}
-
 // rounded returns a / divisor as nano-dollars, rounded half up, at most math.MaxInt64. The divisor
-// is even.
+// is even. It reports whether 128 bits sufficed.
 func (a wide) rounded(divisor uint64) (sandbox.NanoUSD, bool) {
-	a, ok := a.plus(wide{lo: divisor / 2})
-	if !ok {
+	lo, carry := bits.Add64(a.lo, divisor/2, 0)
+	hi, carry := bits.Add64(a.hi, 0, carry)
+	switch {
+	case carry != 0:
 		return 0, false
-	}
-	if a.hi >= divisor {
+	case hi >= divisor:
 		return math.MaxInt64, true
 	}
-	n, _ := bits.Div64(a.hi, a.lo, divisor)
+	n, _ := bits.Div64(hi, lo, divisor)
 	return sandbox.NanoUSD(min(n, math.MaxInt64)), true
 }

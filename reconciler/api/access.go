@@ -218,7 +218,11 @@ func (s scoped) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostRep
 	if err := s.environment(q.EnvironmentID); err != nil {
 		return sandbox.CostReport{}, err
 	}
-	return s.service.Costs(ctx, q)
+	report, err := s.service.Costs(ctx, q)
+	if !s.token.Allows("") {
+		report.Accounts = nil // they tell of all environments
+	}
+	return report, err
 }
 
 func (s scoped) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {

@@ -252,6 +252,12 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 	if page := want[wire.EnvironmentPage](w, w.do("GET", "/v1/environments", "", token...), 200); len(page.Environments) != 1 || page.Environments[0].ID != "catan-7" {
 		t.Errorf("the list of environments is %+v", page)
 	}
+	// An account's lines would tell of the other environments.
+	const costs = "/v1/costs?environment_id=catan-7"
+	all, own := want[sandbox.CostReport](w, w.do("GET", costs, ""), 200), want[sandbox.CostReport](w, w.do("GET", costs, "", token...), 200)
+	if len(all.Accounts) != 1 || own.Accounts == nil || len(own.Accounts) != 0 || len(own.Rows) != 1 {
+		t.Errorf("of accounts, a token without a limit sees %+v and one with a limit %+v", all.Accounts, own.Accounts)
+	}
 }
 
 func TestRequestsAreReadStrictly(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 func (s *server) registerReports(d *document) {
 	tags := []string{"reports"}
 	add(d, huma.Operation{OperationID: "get-costs", Method: http.MethodGet, Path: "/v1/costs", Tags: tags,
-		Summary: "Sum what sandboxes have cost"}, costs)
+		Summary: "Sum what sandboxes have used and cost"}, costs)
 	add(d, huma.Operation{OperationID: "list-drift", Method: http.MethodGet, Path: "/v1/drift", Tags: tags,
 		Summary: "List differences between ledger and backends, newest first"}, drift)
 	add(d, huma.Operation{OperationID: "get-ledger", Method: http.MethodGet, Path: "/v1/ledger", Tags: tags,
@@ -25,13 +25,13 @@ func costs(ctx context.Context, service sandbox.Service, in *struct {
 	EnvironmentID string            `query:"environment_id"`
 	AgentDID      string            `query:"agent_did"`
 	From          time.Time         `query:"from" doc:"RFC 3339. Default: the beginning."`
-	To            time.Time         `query:"to" doc:"RFC 3339. Default: now."`
+	To            time.Time         `query:"to" doc:"RFC 3339. Default: now. An earlier time shows what the report said then."`
 	GroupBy       sandbox.CostGroup `query:"group_by" doc:"lease (default), environment, agent, day or month."`
 }) (*reply[sandbox.CostReport], error) {
 	report, err := service.Costs(ctx, sandbox.CostQuery{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, From: in.From, To: in.To, GroupBy: in.GroupBy,
 	})
-	report.Rows = notNil(report.Rows)
+	report.Rows, report.Accounts = notNil(report.Rows), notNil(report.Accounts)
 	return replyWith(report, err)
 }
 

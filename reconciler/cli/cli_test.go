@@ -199,7 +199,12 @@ func TestReportsAreReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(90 * time.Minute)
-	w.want(w.run("costs"), cli.ExitDone, "did:plc:ann::catan-7", "1h30m", "0s", "$0.06", "total", "ON CLOUDFLARE")
+	w.want(w.run("costs"), cli.ExitDone,
+		"LEASE                 GENERATIONS  AWAKE h  ASLEEP h  CPU h  GROSS  INCLUDED  PLAN FEE    NET  ON CLOUDFLARE\n"+
+			"did:plc:ann::catan-7            1    1.500     0.000  0.000  $0.06    -$0.06     $5.00  $5.00          $5.00\n"+
+			"total                           1    1.500     0.000  0.000  $0.06    -$0.06     $5.00  $5.00          $5.00\n")
+	w.want(w.run("costs", "--accounts"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21", "GiB-hours", "25.000", "plan fee", "$5.00")
+	w.want(w.run("costs", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`, `"accounts": [`, `"unit": "vCPU-minutes"`)
 	w.want(w.run("costs", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
 	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready", "did:plc:ann::catan-7#1")
 	w.want(w.run("leases"), cli.ExitDone, "LEASE", "active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")

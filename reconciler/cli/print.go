@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +42,21 @@ func (t *table) row(cells ...string) {
 	_, _ = io.WriteString(t.w, line) // kept for Flush
 }
 
+// alignRight pads the cells of the columns from one on, so that figures stand below each other.
+func alignRight(rows [][]string, from int) {
+	width := make(map[int]int)
+	for _, cells := range rows {
+		for i := from; i < len(cells); i++ {
+			width[i] = max(width[i], utf8.RuneCountInString(cells[i]))
+		}
+	}
+	for _, cells := range rows {
+		for i := from; i < len(cells); i++ {
+			cells[i] = fmt.Sprintf("%*s", width[i], cells[i])
+		}
+	}
+}
+
 // clean takes what could move a terminal's cursor out of a text, which others may have written.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -69,6 +86,9 @@ func dollars(n sandbox.NanoUSD) string {
 	}
 	return "$" + ((n + unit/2) / unit * unit).String()
 }
+
+// hours shows a number of seconds as hours, to 3.6 s.
+func hours(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 3, 64) }
 
 // length shows a number of seconds as people say it, in its two largest units.
 func length(seconds float64) string {

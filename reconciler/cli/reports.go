@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,69 +78,6 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		_, err := fmt.Fprintf(out, "%s  %-22s  %s  %s\n", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
 		return err
 	}
-}
-
-func (a *app) costs() *cobra.Command {
-	var (
-		q        sandbox.CostQuery
-		from, to string
-	)
-	cmd := &cobra.Command{
-		Use:   "costs",
-		Short: "Show what sandboxes have cost",
-		Long: `Show what sandboxes have cost, gross, at the prices that were in force; and what the same use
-would cost on Cloudflare. Plan fees and what they include belong to an account and are left out.`,
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, bound := range []struct {
-				flag, text string
-				to         *time.Time
-			}{{"--from", from, &q.From}, {"--to", to, &q.To}} {
-				var err error
-				if bound.text == "" {
-					continue
-				}
-				if *bound.to, err = time.Parse(time.RFC3339, bound.text); err != nil {
-					return usage("%s: %q is not a time such as 2026-08-01T00:00:00Z", bound.flag, bound.text)
-				}
-			}
-			service, err := a.connect(cmd)
-			if err != nil {
-				return err
-			}
-			report, err := service.Costs(cmd.Context(), q)
-			if err != nil {
-				return err
-			}
-			return a.print(cmd, report, func(t *table) { fillCosts(t, q.GroupBy, report) })
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&q.EnvironmentID, "environment", "", "only of this environment")
-	f.StringVar(&q.AgentDID, "agent", "", "only of this agent")
-	f.StringVar(&from, "from", "", "from this time on, in RFC 3339")
-	f.StringVar(&to, "to", "", "up to this time, in RFC 3339")
-	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
-	return cmd
-}
-
-func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
-	name := map[sandbox.CostGroup]func(sandbox.CostRow) string{
-		sandbox.CostByLease:       func(r sandbox.CostRow) string { return r.LeaseID },
-		sandbox.CostByEnvironment: func(r sandbox.CostRow) string { return r.EnvironmentID },
-		sandbox.CostByAgent:       func(r sandbox.CostRow) string { return r.AgentDID },
-		sandbox.CostByDay:         func(r sandbox.CostRow) string { return r.Day },
-		sandbox.CostByMonth:       func(r sandbox.CostRow) string { return r.Month },
-	}[by]
-	row := func(name string, r sandbox.CostRow) {
-		t.row(name, strconv.FormatInt(r.Generations, 10), length(r.AwakeSeconds), length(r.AsleepSeconds), length(r.CPUSeconds), dollars(r.Cost), dollars(r.ShadowCost))
-	}
-	t.row(map[sandbox.CostGroup]string{sandbox.CostByLease: "LEASE", sandbox.CostByEnvironment: "ENVIRONMENT", sandbox.CostByAgent: "AGENT",
-		sandbox.CostByDay: "DAY (UTC)", sandbox.CostByMonth: "MONTH (UTC)"}[by], "GENERATIONS", "AWAKE", "ASLEEP", "CPU", "COST", "ON CLOUDFLARE")
-	for _, r := range report.Rows {
-		row(name(r), r)
-	}
-	row("total", report.Total)
 }
 
 func (a *app) drift() *cobra.Command {

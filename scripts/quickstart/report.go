@@ -88,8 +88,8 @@ func (q *quickstart) checkReports(ctx context.Context) error {
 		return err
 	}
 	for _, row := range costs.Rows {
-		if row.Cost <= 0 {
-			return fmt.Errorf("lease %s cost $%s, which cannot be", row.LeaseID, row.Cost)
+		if row.Gross <= 0 {
+			return fmt.Errorf("lease %s cost $%s, which cannot be", row.LeaseID, row.Gross)
 		}
 	}
 	if len(costs.Rows) != 6 {

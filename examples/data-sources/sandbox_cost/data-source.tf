@@ -5,9 +5,9 @@ data "sandbox_cost" "catan" {
 }
 
 output "cost_by_agent" {
-  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, $${r.cost_usd}" }
+  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, $${r.net_usd}" }
 }
 
 output "total_usd" {
-  value = data.sandbox_cost.catan.total.cost_usd
+  value = data.sandbox_cost.catan.total.net_usd
 }

@@ -156,23 +156,31 @@ func costsAddUp(w *world) {
 	if row.LeaseID != annsLease || row.Generations != 2 || !near(row.AwakeSeconds, 17*3600) || !near(row.AsleepSeconds, 3600) {
 		w.Errorf("ann's row is %+v", row)
 	}
-	if report.Total.Cost <= 0 || report.Total.ShadowCost <= 0 {
-		w.Errorf("it cost %s, on Cloudflare %s", report.Total.Cost, report.Total.ShadowCost)
+	if report.Total.Gross <= 0 || report.Total.Shadow.Gross <= 0 {
+		w.Errorf("it cost %s, on Cloudflare %s", report.Total.Gross, report.Total.Shadow.Gross)
 	}
 	groups := map[sandbox.CostGroup]int{sandbox.CostByLease: 2, sandbox.CostByAgent: 2, sandbox.CostByEnvironment: 1, sandbox.CostByDay: 2, sandbox.CostByMonth: 1}
 	for group, rows := range groups {
 		r := must(w.Service.Costs(w.Context(), sandbox.CostQuery{EnvironmentID: game, GroupBy: group}))(w)
-		var sum sandbox.NanoUSD
+		var sum, owed sandbox.Amounts
 		for _, row := range r.Rows {
-			sum += row.Cost
+			sum = sum.Plus(row.Amounts)
 		}
-		if len(r.Rows) != rows || sum != r.Total.Cost || !near(float64(r.Total.Cost), float64(report.Total.Cost)) {
-			w.Errorf("by %s: %d rows of %s, total %s; in all %s", group, len(r.Rows), sum, r.Total.Cost, report.Total.Cost)
+		for _, a := range r.Accounts {
+			owed = owed.Plus(a.Amounts)
+		}
+		if len(r.Rows) != rows || sum != r.Total.Amounts || owed != r.Total.Amounts || !near(float64(sum.Net), float64(report.Total.Net)) {
+			w.Errorf("by %s: %d rows of %+v, total %+v, the accounts owe %+v; in all %+v", group, len(r.Rows), sum, r.Total.Amounts, owed, report.Total.Amounts)
 		}
 	}
+	a := report.Accounts[0]
+	if len(report.Accounts) != 1 || a.Backend != sandbox.Docker || a.PriceBook != report.PriceBooks[sandbox.Docker].Name ||
+		a.PlanFee != report.PriceBooks[sandbox.Docker].PlanMonth || len(a.Lines) != 4 || a.Shadow.PlanFee != 5*sandbox.USD {
+		w.Errorf("the accounts are %+v", report.Accounts)
+	}
 	half := must(w.Service.Costs(w.Context(), sandbox.CostQuery{AgentDID: bob, From: w.Now().Add(-time.Hour), To: w.Now().Add(-30 * time.Minute)}))(w)
-	if !near(half.Total.AwakeSeconds, 1800) {
-		w.Errorf("half an hour counts %v seconds", half.Total.AwakeSeconds)
+	if !near(half.Total.AwakeSeconds, 1800) || half.Total.PlanFee <= 0 || half.Total.PlanFee >= a.PlanFee {
+		w.Errorf("half an hour is %+v", half.Total)
 	}
 	if l := w.lease(bob); l.Cost == 0 {
 		w.Error("the lease shows no cost")

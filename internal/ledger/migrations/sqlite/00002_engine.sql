@@ -42,7 +42,10 @@ ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
 
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
-UPDATE usage_periods SET instance = (SELECT instance FROM sandboxes WHERE sandboxes.id = usage_periods.sandbox_id);
+ALTER TABLE usage_periods ADD COLUMN generations INTEGER NOT NULL DEFAULT 0; -- 1: a generation's usage begins with it
+UPDATE usage_periods SET instance = (SELECT instance FROM sandboxes WHERE sandboxes.id = usage_periods.sandbox_id),
+    generations = NOT EXISTS (SELECT 1 FROM usage_periods AS earlier
+        WHERE earlier.sandbox_id = usage_periods.sandbox_id AND earlier.id < usage_periods.id);
 CREATE INDEX usage_periods_unrolled ON usage_periods (environment_id, ended_at) WHERE rolled_at = 0;
 CREATE INDEX usage_periods_ended ON usage_periods (ended_at, started_at);
 
@@ -60,12 +63,40 @@ CREATE TABLE cost_days (
     cpu            INTEGER NOT NULL,
     memory         INTEGER NOT NULL, -- MiB x milliseconds, awake
     disk           INTEGER NOT NULL, -- MB x milliseconds, awake
-    cost           INTEGER NOT NULL, -- nano-US-dollars
-    shadow_cost    INTEGER NOT NULL,
+    -- Gross, in nano-US-dollars, by what it is for; and the same use at Cloudflare's list prices.
+    cost_memory    INTEGER NOT NULL,
+    cost_cpu       INTEGER NOT NULL,
+    cost_disk      INTEGER NOT NULL,
+    cost_asleep    INTEGER NOT NULL,
+    shadow_memory  INTEGER NOT NULL,
+    shadow_cpu     INTEGER NOT NULL,
+    shadow_disk    INTEGER NOT NULL,
+    shadow_asleep  INTEGER NOT NULL,
+    cost           INTEGER GENERATED ALWAYS AS (cost_memory + cost_cpu + cost_disk + cost_asleep) VIRTUAL,
     PRIMARY KEY (day, environment_id, lease_id, instance)
 ) WITHOUT ROWID;
 CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
-CREATE INDEX cost_days_agent ON cost_days (agent_did, day);
+
+-- The price book with which an account's usage of a UTC day was begun last: whose plan it is on.
+CREATE TABLE account_days (
+    instance      TEXT    NOT NULL,
+    day           TEXT NOT NULL,
+    backend       TEXT    NOT NULL,
+    price_book_id TEXT NOT NULL REFERENCES price_books (id),
+    begun_at      INTEGER NOT NULL,
+    PRIMARY KEY (instance, day)
+) WITHOUT ROWID;
+
+-- Thresholds of budgets that were reached, and told of: each once for an amount and a month.
+CREATE TABLE budget_thresholds (
+    environment_id TEXT NOT NULL REFERENCES environments (id),
+    month          TEXT NOT NULL, -- 2006-01
+    monthly        INTEGER NOT NULL, -- the budget, nano-US-dollars
+    percent        INTEGER NOT NULL,
+    spent          INTEGER NOT NULL, -- when it was noticed
+    reached_at     INTEGER NOT NULL,
+    PRIMARY KEY (environment_id, month, monthly, percent)
+) WITHOUT ROWID;
 
 -- SQLite changes a CHECK by a new table only.
 CREATE TABLE drift_findings_2 (

@@ -1,0 +1,292 @@
+package leasing_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// checkAmounts: an allotment takes off no more than there is, and the net is what it says.
+func (b *bill) checkAmounts(a sandbox.Amounts) {
+	b.Helper()
+	if a.Included < 0 || a.Included > a.Gross || a.PlanFee < 0 || a.Net != a.Gross-a.Included+a.PlanFee {
+		b.Fatalf("the amounts are %+v", a)
+	}
+}
+
+// checkGroupsAgree compares all groupings of the same random query, to the nano-dollar.
+func (b *bill) checkGroupsAgree() {
+	b.Helper()
+	for range 2 {
+		q := b.query()
+		want := b.costs(q)
+		for _, q.GroupBy = range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+			got := b.costs(q)
+			if got.Total != want.Total {
+				b.Fatalf("%+v: the total is %+v, grouped otherwise %+v", q, got.Total, want.Total)
+			}
+			if fmt.Sprint(got.Accounts) != fmt.Sprint(want.Accounts) {
+				b.Fatalf("%+v: the accounts are\n%+v, grouped otherwise\n%+v", q, got.Accounts, want.Accounts)
+			}
+		}
+	}
+}
+
+// checkAccounts: reports of everything sum up to the accounts, and reports of parts to the whole.
+func (b *bill) checkAccounts() {
+	b.Helper()
+	q := sandbox.CostQuery{To: b.query().To}
+	all := b.costs(q)
+	var cost, shadow sandbox.Amounts
+	for _, a := range all.Accounts {
+		cost, shadow = cost.Plus(a.Amounts), shadow.Plus(a.Shadow.Amounts)
+		for _, s := range []sandbox.Statement{a.Statement, a.Shadow} {
+			var gross, included sandbox.NanoUSD
+			for _, l := range s.Lines {
+				gross, included = gross+l.Gross, included+l.Included
+			}
+			if gross != s.Gross || included != s.Included {
+				b.Fatalf("the lines of %+v sum up to %s and %s", s, gross, included)
+			}
+		}
+	}
+	if all.Total.Amounts != cost || all.Total.Shadow != shadow {
+		b.Fatalf("until %v the total is %+v, %+v; the accounts owe %+v, %+v", q.To, all.Total.Amounts, all.Total.Shadow, cost, shadow)
+	}
+	var parts sandbox.Amounts
+	for _, q.EnvironmentID = range []string{"e1", "e2"} {
+		parts = parts.Plus(b.costs(q).Total.Amounts)
+	}
+	if parts != cost {
+		b.Fatalf("until %v the environments cost %+v, the accounts owe %+v", q.To, parts, cost)
+	}
+}
+
+// TestEightEqualAgentsCostOneDollar95Each is the example that this project began with, as usage: 8
+// agents, each awake 4 hours a day for 30 days in a sandbox of size "basic" (1/4 CPU, 1 GiB, 4 GB)
+// at 10 % of its CPU, and asleep otherwise.
+//
+//	memory  8 x 1 GiB x 4 h x 30     =   960 GiB-hours,    25 included: 935 x 3600 x $0.0000025   = $8.41500
+//	CPU     8 x 0.025 x 4 h x 30     = 1,440 vCPU-minutes, 375 included: 1,065 x 60 x $0.00002    = $1.27800
+//	disk    8 x 4 GB x 4 h x 30      = 3,840 GB-hours,    200 included: 3,640 x 3600 x $0.00000007 = $0.91728
+//	plan                                                                                          = $5.00000
+//	                                                                                    in all    = $15.61028
+//
+// (Its author took $0.00025 for a GB-hour of disk, which is $0.000252: $0.91 in place of $0.92. In
+// all it is $15.61 by both.)
+func TestEightEqualAgentsCostOneDollar95Each(t *testing.T) {
+	t.Parallel()
+	month := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, month.AddDate(0, 0, 40))
+	size, _ := sandbox.ResourcesOf("basic")
+	for agent := range 8 {
+		s := m.sandbox(fmt.Sprint("did:plc:a", agent), size)
+		for day := range 30 {
+			morning := month.AddDate(0, 0, day).Add(9 * time.Hour)
+			m.awake(s, morning, morning.Add(4*time.Hour), 6*time.Minute)
+		}
+		m.gone(s, month.AddDate(0, 0, 31))
+	}
+	for _, rolled := range []bool{false, true} {
+		if rolled {
+			m.rollUp()
+		}
+		for _, group := range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByAgent} {
+			m.wantEightTimes(sandbox.CostQuery{From: month, To: month.AddDate(0, 1, 0), GroupBy: group})
+		}
+	}
+}
+
+func (m *month) wantEightTimes(q sandbox.CostQuery) {
+	m.Helper()
+	report := m.costs(q)
+	if len(report.Rows) != 8 {
+		m.Fatalf("there are %d rows", len(report.Rows))
+	}
+	each := sandbox.Amounts{
+		Gross:    1_416_960_000, // $11.33568 / 8
+		Included: 90_675_000,    // (25 x $0.009 + 375 x $0.0012 + 200 x $0.000252) / 8
+		PlanFee:  625_000_000,
+		Net:      1_951_285_000,
+	}
+	for _, row := range report.Rows {
+		if row.Amounts != each || row.Shadow != each || row.Net.Cents() != "1.95" || row.AwakeSeconds != 120*3600 || row.AsleepSeconds != 30*86400-120*3600-9*3600 {
+			m.Errorf("by %s: %+v, want %+v", q.GroupBy, row, each)
+		}
+	}
+	if got := report.Total.Net; got != 15_610_280_000 || got.Cents() != "15.61" {
+		m.Errorf("in all $%s, want $15.61028", got)
+	}
+	if len(report.Accounts) != 1 || report.Accounts[0].Amounts != report.Total.Amounts {
+		m.Errorf("the accounts are %+v, want one that owes the total", report.Accounts)
+	}
+	for i, used := range []float64{960, 1440, 3840} {
+		if l := report.Accounts[0].Lines[i]; l.Used != used {
+			m.Errorf("of %s, %v %s were used, want %v", l.Resource, l.Used, l.Unit, used)
+		}
+	}
+}
+
+// TestSharesFollowUse: of an allotment each gets by what it used of that resource, of the fee by what
+// it cost, whoever asks for which part.
+func TestSharesFollowUse(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, begin.AddDate(0, 0, 40))
+	m.book = sandbox.PriceBook{Name: "rack", MemoryGiBSecond: 1000, CPUSecond: 1_000_000, PlanMonth: 10 * sandbox.USD,
+		Included: sandbox.Allotment{MemoryGiBSeconds: 3600, CPUSeconds: 1e6}}
+	big, small := m.sandbox("did:plc:big", sandbox.Resources{MemoryMB: 3072}), m.sandbox("did:plc:small", sandbox.Resources{MemoryMB: 1024})
+	m.awake(big, begin, begin.Add(time.Hour), 0)
+	m.awake(small, begin, begin.Add(time.Hour), time.Minute)
+	m.gone(big, begin.Add(2*time.Hour))
+	m.gone(small, begin.Add(26*time.Hour))
+
+	// 4 GiB-hours cost $0.0144, of which one is included; the minute of CPU costs $0.06 and is included.
+	want := map[string]sandbox.Amounts{
+		"did:plc:big":   {Gross: 10_800_000, Included: 2_700_000, PlanFee: 1_451_612_903, Net: 1_459_712_903},
+		"did:plc:small": {Gross: 63_600_000, Included: 60_900_000, PlanFee: 8_548_387_097, Net: 8_551_087_097},
+	}
+	for _, row := range m.costs(sandbox.CostQuery{GroupBy: sandbox.CostByAgent}).Rows {
+		if row.Amounts != want[row.AgentDID] {
+			m.Errorf("%s: %+v, want %+v", row.AgentDID, row.Amounts, want[row.AgentDID])
+		}
+		if one := m.costs(sandbox.CostQuery{AgentDID: row.AgentDID}).Total.Amounts; one != row.Amounts {
+			m.Errorf("%s: asked for alone it is %+v, among others %+v", row.AgentDID, one, row.Amounts)
+		}
+	}
+	// On the second day somebody slept, for nothing: it shares in no line, and the fee was owed before.
+	if got := m.costs(sandbox.CostQuery{From: begin.AddDate(0, 0, 1)}); got.Total.Net != 0 || got.Total.AsleepSeconds != 7200 || len(got.Accounts) != 1 {
+		m.Errorf("the second day is %+v", got)
+	}
+}
+
+// TestAnAccountOwesThePlanOfItsLatestPriceBook: prices change in the middle of a month.
+func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, begin.AddDate(0, 0, 40))
+	s := m.sandbox("did:plc:ann", sandbox.Resources{MemoryMB: 1024})
+	m.book = sandbox.PriceBook{Name: "old", PlanMonth: 3 * sandbox.USD, MemoryGiBSecond: 1}
+	m.awake(s, begin, begin.Add(time.Hour), 0)
+	m.book = sandbox.PriceBook{Name: "new", PlanMonth: 4 * sandbox.USD, MemoryGiBSecond: 2}
+	m.awake(s, begin.AddDate(0, 0, 10), begin.AddDate(0, 0, 11), 0)
+	m.gone(s, begin.AddDate(0, 0, 12))
+	for _, rolled := range []bool{false, true} {
+		if rolled {
+			m.rollUp()
+		}
+		for to, want := range map[time.Time]string{begin.AddDate(0, 0, 10): "old", begin.Add(10*24*time.Hour + time.Minute): "new", begin.AddDate(0, 0, 31): "new"} {
+			got := m.costs(sandbox.CostQuery{To: to}).Accounts
+			if len(got) == 0 || got[0].PriceBook != want {
+				m.Errorf("until %s, counted by day %t: %+v, want the plan of %s", to, rolled, got, want)
+			}
+		}
+	}
+}
+
+// TestWhatCostsNothingSharesTheFeeEqually: an account of which nothing is charged owes its fee still.
+func TestWhatCostsNothingSharesTheFeeEqually(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, begin.AddDate(0, 0, 40))
+	m.book = sandbox.PriceBook{Name: "flat", PlanMonth: 8 * sandbox.USD}
+	for agent := range 4 {
+		s := m.sandbox(fmt.Sprint("did:plc:a", agent), sandbox.Resources{MemoryMB: 1024})
+		m.awake(s, begin, begin.Add(time.Duration(agent+1)*time.Hour), 0)
+		m.gone(s, begin.AddDate(0, 0, 1))
+	}
+	for _, row := range m.costs(sandbox.CostQuery{}).Rows {
+		if row.Amounts != (sandbox.Amounts{PlanFee: 2 * sandbox.USD, Net: 2 * sandbox.USD}) {
+			m.Errorf("%s: %+v, want a fourth of the fee", row.AgentDID, row.Amounts)
+		}
+	}
+}
+
+// month is a ledger whose usage a test writes.
+type month struct {
+	*testing.T
+	store  *ledger.Store
+	engine *leasing.Engine
+	book   sandbox.PriceBook
+}
+
+func newMonth(t *testing.T, now time.Time) *month {
+	t.Helper()
+	m := &month{T: t, book: pricing.Cloudflare()}
+	var err error
+	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: func() time.Time { return now }}); err != nil {
+		t.Fatal(err)
+	}
+	if m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []sandbox.Executor{fake.New("engine", nil)}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.engine.Close(), m.store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	m.write(func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "e1") })
+	return m
+}
+
+func (m *month) write(fn func(tx *ledger.Tx) error) {
+	m.Helper()
+	if err := m.store.Write(m.Context(), fn); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *month) sandbox(agent string, size sandbox.Resources) *ledger.Sandbox {
+	m.Helper()
+	var s *ledger.Sandbox
+	m.write(func(tx *ledger.Tx) error {
+		s = ledgertest.Sandbox(tx, "e1", 1)
+		lease := sandbox.LeaseID(agent, "e1")
+		s.AgentDID, s.LeaseID = agent, &lease
+		s.MemoryMB, s.CPUMillis, s.DiskMB = size.MemoryMB, size.CPUMillis, size.DiskMB
+		return tx.CreateSandbox(s)
+	})
+	return s
+}
+
+// awake lets a sandbox be awake for a time and use the CPU, and sleep from then on.
+func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) {
+	m.Helper()
+	m.write(func(tx *ledger.Tx) error {
+		book, err := tx.KeepPriceBook(sandbox.Docker, m.book)
+		return errors.Join(err,
+			tx.EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
+			tx.AddCPU(s, s.CPUMark+ledger.Span(cpu.Microseconds())),
+			tx.EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
+	})
+}
+
+func (m *month) gone(s *ledger.Sandbox, at time.Time) {
+	m.Helper()
+	m.write(func(tx *ledger.Tx) error { return tx.EnterState(s, sandbox.PhaseGone, ledger.At(at), nil) })
+}
+
+func (m *month) rollUp() {
+	m.Helper()
+	if err := m.engine.RollUp(m.Context()); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *month) costs(q sandbox.CostQuery) sandbox.CostReport {
+	m.Helper()
+	report, err := m.engine.Costs(m.Context(), q)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return report
+}

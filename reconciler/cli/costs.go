@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (a *app) costs() *cobra.Command {
+	var (
+		q        sandbox.CostQuery
+		from, to string
+		accounts bool
+	)
+	cmd := &cobra.Command{
+		Use:   "costs",
+		Short: "Show what sandboxes have used and cost",
+		Long: `Show what sandboxes have used, in hours, and what that cost, in US dollars at the prices that were in
+force. GROSS is the sum of the use at list price. INCLUDED is the share of what the account's plan
+includes, PLAN FEE the share of what the plan costs, and NET what remains; shares are made over the
+account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of the same use there.
+
+--accounts shows the lines of the accounts instead, which are whatever else is selected.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, bound := range []struct {
+				flag, text string
+				to         *time.Time
+			}{{"--from", from, &q.From}, {"--to", to, &q.To}} {
+				var err error
+				if bound.text == "" {
+					continue
+				}
+				if *bound.to, err = time.Parse(time.RFC3339, bound.text); err != nil {
+					return usage("%s: %q is not a time such as 2026-08-01T00:00:00Z", bound.flag, bound.text)
+				}
+			}
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			report, err := service.Costs(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, report, func(t *table) {
+				if accounts {
+					fillAccounts(t, report.Accounts)
+				} else {
+					fillCosts(t, q.GroupBy, report)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&q.EnvironmentID, "environment", "", "only of this environment")
+	f.StringVar(&q.AgentDID, "agent", "", "only of this agent")
+	f.StringVar(&from, "from", "", "from this time on, in RFC 3339")
+	f.StringVar(&to, "to", "", "up to this time, in RFC 3339")
+	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
+	f.BoolVar(&accounts, "accounts", false, "show what each account owes for each month, line by line")
+	return cmd
+}
+
+// costNames are what each grouping's first column is called and shows.
+var costNames = map[sandbox.CostGroup]struct {
+	title string
+	of    func(sandbox.CostRow) string
+}{
+	sandbox.CostByLease:       {"LEASE", leaseOrPool},
+	sandbox.CostByEnvironment: {"ENVIRONMENT", func(r sandbox.CostRow) string { return r.EnvironmentID }},
+	sandbox.CostByAgent:       {"AGENT", func(r sandbox.CostRow) string { return orPools(r.AgentDID) }},
+	sandbox.CostByDay:         {"DAY (UTC)", func(r sandbox.CostRow) string { return r.Day }},
+	sandbox.CostByMonth:       {"MONTH (UTC)", func(r sandbox.CostRow) string { return r.Month }},
+}
+
+func leaseOrPool(r sandbox.CostRow) string {
+	if r.LeaseID == "" {
+		return "warm pool of " + r.EnvironmentID
+	}
+	return r.LeaseID
+}
+
+func orPools(agent string) string {
+	if agent == "" {
+		return "warm pools"
+	}
+	return agent
+}
+
+func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
+	name := costNames[by]
+	rows := [][]string{{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET", "ON CLOUDFLARE"}}
+	add := func(name string, r sandbox.CostRow) {
+		rows = append(rows, []string{name, strconv.FormatInt(r.Generations, 10), hours(r.AwakeSeconds), hours(r.AsleepSeconds), hours(r.CPUSeconds),
+			dollars(r.Gross), takenOff(r.Included), dollars(r.PlanFee), dollars(r.Net), dollars(r.Shadow.Net)})
+	}
+	for _, r := range report.Rows {
+		add(name.of(r), r)
+	}
+	add("total", report.Total)
+	alignRight(rows, 1)
+	for _, cells := range rows {
+		t.row(cells...)
+	}
+}
+
+func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
+	rows := [][]string{{"MONTH (UTC)", "ACCOUNT", "PRICE BOOK", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET"}}
+	for _, a := range accounts {
+		account := []string{a.Month, string(a.Backend) + " " + a.Instance}
+		rows = append(rows, statementRows(account, a.Statement)...)
+		if a.Shadow.PriceBook != a.PriceBook {
+			rows = append(rows, statementRows(account, a.Shadow)...)
+		}
+	}
+	alignRight(rows, 5)
+	for _, cells := range rows {
+		t.row(cells...)
+	}
+}
+
+// statementRows are the lines of one statement and their sum.
+func statementRows(account []string, s sandbox.Statement) [][]string {
+	book := s.PriceBook
+	if s.AsOf != "" {
+		book += " of " + s.AsOf
+	}
+	figure := func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
+	line := func(cells ...string) []string {
+		return append([]string{account[0], account[1], book}, cells...)
+	}
+	var rows [][]string
+	for _, l := range s.Lines {
+		rows = append(rows, line(string(l.Resource), l.Unit, figure(l.Used), figure(l.Allotment), dollars(l.Gross), takenOff(l.Included), dollars(l.Gross-l.Included)))
+	}
+	return append(rows,
+		line("plan fee", "", "", "", "", "", dollars(s.PlanFee)),
+		line("total", "", "", "", dollars(s.Gross), takenOff(s.Included), dollars(s.Net)))
+}
+
+// takenOff shows what is taken off a cost.
+func takenOff(n sandbox.NanoUSD) string {
+	if n == 0 {
+		return dollars(0)
+	}
+	return "-" + dollars(n)
+}
