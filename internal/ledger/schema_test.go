@@ -102,7 +102,7 @@ func sqliteSchema(t *testing.T, ask asker) string {
 func sqliteColumns(ask asker, table, text string) (lines []string) {
 	types := map[string]string{"INTEGER": "integer", "TEXT": "text", "BLOB": "bytes"}
 	expressions := make(map[string]string)
-	for _, m := range regexp.MustCompile(`(\w+) \w+ GENERATED`).FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range regexp.MustCompile(`(\w+)\s+\w+\s+GENERATED`).FindAllStringSubmatchIndex(text, -1) {
 		expressions[text[m[2]:m[3]]] = bracketed(text[m[0]:], "AS")[0]
 	}
 	var key []string
