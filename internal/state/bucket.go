@@ -24,8 +24,9 @@ import (
 // be used; Unavailable, when a directory cannot be made.
 //
 //	file:///var/lib/sandbox/state   a directory, made when it is absent; only its owner can read it
+//	s3://name?region=eu-west-1      a bucket of Amazon S3, or of what speaks its protocol (s3.go)
 //	mem://                          this process's memory, for tests
-func Open(_ context.Context, rawURL string) (*Store, error) {
+func Open(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "state: the bucket's URL cannot be read (is a character missing its %%-escape?)")
@@ -36,6 +37,8 @@ func Open(_ context.Context, rawURL string) (*Store, error) {
 	switch u.Scheme {
 	case "file":
 		return openDirectory(u)
+	case "s3":
+		return openS3(ctx, u)
 	case "mem":
 		return &Store{bucket: memblob.OpenBucket(nil), name: "mem://"}, nil
 	default:
@@ -98,6 +101,19 @@ func ignoreAbsent(err error) error {
 
 // publish stores an object. It is visible when it is complete, and on disk when publish returns.
 func (s *Store) publish(ctx context.Context, object string, content io.Reader) error {
+	if s.dir != "" { // the library would make it again, below a disk that is not mounted
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+	}
+	err := s.write(ctx, object, content)
+	if gcerrors.Code(err) == gcerrors.NotFound { // there is no object yet, so it means the bucket
+		return gone(err)
+	}
+	return err
+}
+
+func (s *Store) write(ctx context.Context, object string, content io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx) // a writer that is closed with its ctx ended stores nothing
 	defer cancel()
 	var file *os.File
@@ -142,7 +158,42 @@ func syncDirectories(dir, top string) error {
 }
 
 func (s *Store) remove(ctx context.Context, object string) error {
-	return s.bucket.Delete(ctx, object)
+	return s.absent(ctx, s.bucket.Delete(ctx, object))
+}
+
+// absent sees that NotFound is the word of the bucket: one that is gone itself, like a disk that is
+// not mounted, says nothing about its objects.
+func (s *Store) absent(ctx context.Context, err error) error {
+	if gcerrors.Code(err) != gcerrors.NotFound {
+		return err
+	}
+	if lookErr := s.look(ctx); lookErr != nil {
+		return lookErr
+	}
+	return err
+}
+
+// look sees that the bucket is there.
+func (s *Store) look(ctx context.Context) error {
+	if s.dir != "" {
+		if _, err := os.Stat(s.dir); err != nil {
+			return gone(err)
+		}
+		return nil
+	}
+	ok, err := s.bucket.IsAccessible(ctx)
+	switch {
+	case gcerrors.Code(err) == gcerrors.PermissionDenied: // it may not be listed, but it is there
+		return nil
+	case err == nil && !ok:
+		return gone(errors.New("the service does not know it"))
+	default:
+		return err
+	}
+}
+
+func gone(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "the bucket is not there: %w (is its name right, and its disk mounted?)", err)
 }
 
 // failed gives an error about an object its code, and says what was tried.
@@ -151,19 +202,19 @@ func (s *Store) failed(verb, object string, err error) error {
 		return nil
 	}
 	code, hint := classify(err)
-	var known *sandbox.Error
-	if errors.As(err, &known) {
-		code, hint = known.Code, ""
-	}
 	return sandbox.Errorf(code, "state: %s %s in bucket %s: %w%s", verb, object, s.name, err, hint).WithReason(sandbox.ReasonOf(err))
 }
 
 func classify(err error) (code sandbox.Code, hint string) {
+	var known *sandbox.Error
+	if errors.As(err, &known) {
+		return known.Code, ""
+	}
 	switch gcerrors.Code(err) {
 	case gcerrors.NotFound:
 		return sandbox.NotFound, ""
 	case gcerrors.PermissionDenied:
-		return sandbox.Unavailable, " (may these credentials read, write and delete there?)"
+		return sandbox.Unavailable, " (these credentials may not do that: let them list, read, write and delete in this bucket)"
 	default:
 		return sandbox.Unavailable, " (retry)"
 	}

@@ -129,7 +129,7 @@ func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
 func (s *Store) fetch(ctx context.Context, a Archive, spool *spool) error {
 	r, err := s.bucket.NewReader(ctx, a.Object, nil)
 	if err != nil {
-		return err
+		return s.absent(ctx, err)
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(spoolWriter{spool}, sum), io.LimitReader(r, a.Bytes+1))

@@ -22,6 +22,7 @@ const megabyte = 1 << 20
 // buckets are the kinds of bucket that the contract holds for, each opened new.
 var buckets = map[string]func(t *testing.T) *state.Store{
 	"file": func(t *testing.T) *state.Store { return open(t, "file://"+filepath.ToSlash(t.TempDir())+"/new/state") },
+	"s3":   func(t *testing.T) *state.Store { return open(t, newService(t).url) },
 	"mem":  func(t *testing.T) *state.Store { return open(t, "mem://") },
 }
 
@@ -179,7 +180,7 @@ func TestWhatACrashLeftInADirectoryIsRemoved(t *testing.T) {
 
 func TestURLsThatNameNoBucketAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "/var/lib", "http://x/y", "file://relative/dir", "file:///x?y=z", "file:///%zz", "s3://key:secret@bucket"} {
+	for _, url := range []string{"", "/var/lib", "http://x/y", "file://relative/dir", "file:///x?y=z", "file:///%zz", "s3://key:secret@bucket", "s3://", "s3://b/path?region=r", "s3://b?region=r&unknown=1"} {
 		_, err := state.Open(t.Context(), url)
 		wantError(t, err, sandbox.Invalid, "")
 		if strings.Contains(fmt.Sprint(err), "secret@") {

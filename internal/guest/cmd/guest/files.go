@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -97,7 +99,11 @@ func unpack(dir string, in io.Reader) error {
 		return err
 	}
 	defer target.Close()
-	u := unpacker{root: target, dirs: map[string]time.Time{}}
+	return unpackInto(target, in)
+}
+
+func unpackInto(target *os.Root, in io.Reader) error {
+	u := unpacker{root: target, dirs: map[string]directory{}}
 	entries := tar.NewReader(in)
 	for {
 		h, err := entries.Next()
@@ -115,7 +121,13 @@ func unpack(dir string, in io.Reader) error {
 
 type unpacker struct {
 	root *os.Root
-	dirs map[string]time.Time // modification times, set once nothing changes the directories any more
+	dirs map[string]directory
+}
+
+// directory is what a directory gets once nothing in it changes any more.
+type directory struct {
+	mode     fs.FileMode
+	modified time.Time
 }
 
 func (u unpacker) entry(h *tar.Header, content io.Reader) error {
@@ -156,7 +168,7 @@ func (u unpacker) directory(name string, mode fs.FileMode, modified time.Time) e
 	if err := u.root.MkdirAll(name, 0o755); err != nil {
 		return err
 	}
-	u.dirs[name] = modified
+	u.dirs[name] = directory{mode, modified}
 	return u.root.Chmod(name, mode|0o700) // its content is still to be written
 }
 
@@ -190,10 +202,13 @@ func (u unpacker) clear(name string) error {
 	}
 }
 
+// finish goes from the inside out, since a directory's mode may keep its own user from what is below.
 func (u unpacker) finish() error {
 	var errs []error
-	for name, modified := range u.dirs {
-		errs = append(errs, u.root.Chtimes(name, modified, modified))
+	names := slices.SortedFunc(maps.Keys(u.dirs), func(a, b string) int { return strings.Compare(b, a) })
+	for _, name := range names {
+		d := u.dirs[name]
+		errs = append(errs, u.root.Chtimes(name, d.modified, d.modified), u.root.Chmod(name, d.mode))
 	}
 	return errors.Join(errs...)
 }
