@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 
@@ -51,11 +52,14 @@ func (x *export) open() error {
 			return err
 		}
 	}
-	c, err := x.e.inspect(x.ctx, x.h)
+	var err error
+	x.state, err = x.look(x.ctx, func(s *container.State) bool { return stateOf(s) != sandbox.StateRunning })
 	if err != nil {
 		return err
 	}
-	x.state = c.State
+	if stateOf(x.state) == sandbox.StateRunning {
+		return x.torn(sandbox.StateRunning)
+	}
 	r := read("read /data of container", sandboxName(x.h))
 	r.reason = sandbox.ReasonCopyFailed
 	return x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
@@ -64,6 +68,34 @@ func (x *export) open() error {
 		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), dataContent)
 		return err
 	})
+}
+
+// flicker is how long an engine may contradict the pause that it has just carried out: its own late
+// events of the unpause before change what it says, and those of the pause change it back.
+const flicker = time.Second
+
+// look inspects the sandbox until it is as wanted, or does not become so any more.
+func (x *export) look(ctx context.Context, wanted func(*container.State) bool) (*container.State, error) {
+	for limit := time.Now().Add(flicker); ; {
+		c, err := x.e.inspect(ctx, x.h)
+		if err != nil {
+			return nil, err
+		}
+		if wanted(c.State) || time.Now().After(limit) {
+			return c.State, nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: %w", x.h.SandboxID, ctx.Err())
+		}
+	}
+}
+
+// torn is the error for a sandbox that somebody else has woken.
+func (x *export) torn(now sandbox.State) error {
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: somebody made it go on meanwhile (it is %s), so what was read may be torn: export again", x.h.SandboxID, now).
+		WithReason(sandbox.ReasonInvalidState)
 }
 
 // Read implements io.Reader. The sandbox goes on as soon as all was read.
@@ -89,15 +121,14 @@ func (x *export) Read(p []byte) (int, error) {
 
 // unchanged checks that nothing of the sandbox ran while the stream was read.
 func (x *export) unchanged() error {
-	c, err := x.e.inspect(x.ctx, x.h)
-	if err != nil {
+	same := func(s *container.State) bool {
+		return stateOf(s) == stateOf(x.state) && s.StartedAt == x.state.StartedAt
+	}
+	s, err := x.look(x.ctx, same)
+	if err != nil || same(s) {
 		return err
 	}
-	if stateOf(c.State) == stateOf(x.state) && c.State.StartedAt == x.state.StartedAt {
-		return nil
-	}
-	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: it was %s and is %s since, so what was read may be torn: export again", x.h.SandboxID, stateOf(x.state), stateOf(c.State)).
-		WithReason(sandbox.ReasonInvalidState)
+	return x.torn(stateOf(s))
 }
 
 // release ends the request, which the engine waits for before it takes another one.
@@ -115,14 +146,22 @@ func (x *export) goOn() {
 	x.frozen = false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
 	defer cancel()
-	err := x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
+	if x.thaw = x.unpause(ctx); x.thaw == nil {
+		return
+	}
+	s, err := x.look(ctx, func(s *container.State) bool { return stateOf(s) == sandbox.StatePaused })
+	switch {
+	case err == nil && stateOf(s) == sandbox.StatePaused:
+		x.thaw = x.unpause(ctx)
+	case err == nil, isCode(err, sandbox.NotFound): // it goes on, or has ended, or somebody has removed it
+		x.thaw = nil
+	}
+}
+
+func (x *export) unpause(ctx context.Context) error {
+	return x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
 	})
-	err = x.e.unless(ctx, x.h, err, sandbox.StateRunning, sandbox.StateStopped)
-	if isCode(err, sandbox.NotFound) { // somebody has removed it
-		err = nil
-	}
-	x.thaw = err
 }
 
 // Close implements io.Closer.

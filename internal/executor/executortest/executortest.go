@@ -34,6 +34,7 @@ func Run(t *testing.T, cfg Config) {
 	t.Run("Hardening", func(t *testing.T) { testHardening(t, cfg) })
 	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })
 	t.Run("Deadline", func(t *testing.T) { testDeadline(t, cfg) })
+	t.Run("Export", func(t *testing.T) { testExport(t, cfg) })
 	t.Run("Assign", func(t *testing.T) { testAssign(t, cfg) })
 }
 

@@ -24,19 +24,18 @@ func (x *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser,
 		return nil, notFound(h)
 	}
 	content, _, err := pack(b.files, dataDir, dataDir)
-	frozen := err == nil && b.obs.State == sandbox.StateRunning
-	if frozen {
-		b.obs.State = sandbox.StatePaused
-	}
-	x.mu.Unlock()
 	if err != nil {
+		x.mu.Unlock()
 		return nil, err
 	}
-	e := &export{content: content, thaw: func() error { return nil }}
-	if frozen {
-		x.tell(h.SandboxID)
+	e := &export{x: x, h: h, content: content, thaw: func() error { return nil }}
+	if b.obs.State == sandbox.StateRunning {
+		b.obs.State = sandbox.StatePaused
 		e.thaw = sync.OnceValue(func() error { return x.thaw(context.WithoutCancel(ctx), h) })
 	}
+	e.state = b.obs.State
+	x.mu.Unlock()
+	x.tell(h.SandboxID)
 	return e, nil
 }
 
@@ -50,16 +49,40 @@ func (x *Executor) thaw(ctx context.Context, h sandbox.Handle) error {
 }
 
 type export struct {
+	x       *Executor
+	h       sandbox.Handle
+	state   sandbox.State // while it is read
 	content io.Reader
 	thaw    func() error
+	ended   error
 }
 
 func (e *export) Read(p []byte) (int, error) {
+	if e.ended != nil {
+		return 0, e.ended
+	}
 	n, err := e.content.Read(p)
 	if errors.Is(err, io.EOF) {
+		if e.ended = e.unchanged(); e.ended == nil {
+			e.ended = io.EOF
+		}
 		_ = e.thaw() // Close tells
 	}
-	return n, err
+	return n, e.ended
+}
+
+func (e *export) unchanged() error {
+	e.x.mu.Lock()
+	defer e.x.mu.Unlock()
+	b, ok := e.x.boxes[e.h.SandboxID]
+	switch {
+	case !ok:
+		return notFound(e.h)
+	case b.obs.State != e.state:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s and was %s", e.h.SandboxID, b.obs.State, e.state).WithReason(sandbox.ReasonInvalidState)
+	default:
+		return nil
+	}
 }
 
 func (e *export) Close() error { return e.thaw() }

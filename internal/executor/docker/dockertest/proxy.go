@@ -46,13 +46,14 @@ func NewProxy(t testing.TB) *Proxy {
 	if daemon.Path != "" {
 		address += daemon.Path
 	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, daemon.Scheme, address)
+	}}
 	p := &Proxy{host: "unix://" + listener.Addr().String(), forward: &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "docker" },
 		FlushInterval: -1,
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, daemon.Scheme, address)
-		}},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		Transport:     transport,
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}}
 	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	served := make(chan struct{})
@@ -64,6 +65,7 @@ func NewProxy(t testing.TB) *Proxy {
 		p.Set(nil)
 		_ = server.Close()
 		<-served
+		transport.CloseIdleConnections()
 		_ = os.RemoveAll(dir)
 	})
 	return p

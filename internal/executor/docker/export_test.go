@@ -1,0 +1,113 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// begun makes a sandbox with much under /data, and begins to read it by way of another executor.
+func begun(t *testing.T, w *world, x *docker.Executor) (sandbox.Handle, io.ReadCloser) {
+	t.Helper()
+	h := w.spawn(t)
+	w.exec(t, h, "sh", "-c", "yes | head -c 50000000 > /data/large")
+	r, err := x.Export(t.Context(), h)
+	must(t, err)
+	_, err = io.ReadFull(r, make([]byte, 1<<20))
+	must(t, err)
+	return h, r
+}
+
+func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+	t.Helper()
+	o, err := w.x.Inspect(t.Context(), h)
+	must(t, err)
+	if o.State != want {
+		t.Errorf("the sandbox is %s, want %s", o.State, want)
+	}
+}
+
+func TestASandboxWhoseExportDiesIsWokenByAnother(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t, dockertest.Busybox(t)), newCable(t)
+	h, r := begun(t, w, c.executor(t))
+	c.cut()
+	_, err := io.Copy(io.Discard, r)
+	wantCode(t, err, sandbox.Unavailable)
+	w.wantState(t, h, sandbox.StatePaused)
+	must(t, w.x.Wake(t.Context(), h))
+	if got := w.exec(t, h, "echo", "fine"); got != "fine\n" {
+		t.Errorf("afterwards the sandbox says %q", got)
+	}
+	must(t, r.Close())
+	w.wantState(t, h, sandbox.StateRunning)
+}
+
+func TestAnExportThatCannotLetItsSandboxGoOnSaysSo(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t, dockertest.Busybox(t)), dockertest.NewProxy(t)
+	x, err := docker.New(docker.Config{Host: p.Host()})
+	must(t, err)
+	t.Cleanup(func() { must(t, x.Close()) })
+	h, r := begun(t, w, x)
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/unpause") {
+			http.Error(rw, `{"message":"no"}`, http.StatusInternalServerError)
+			return
+		}
+		pass(rw, r)
+	})
+	wantCode(t, r.Close(), sandbox.Failed)
+	w.wantState(t, h, sandbox.StatePaused)
+	must(t, w.x.Wake(t.Context(), h))
+}
+
+func TestALostAnswerDoesNotKeepASandboxFrozen(t *testing.T) {
+	t.Parallel()
+	w, between := newWorld(t, dockertest.Busybox(t)), newWire(t)
+	x, h := between.executor(t), w.spawn(t)
+	for _, lost := range []string{"POST /pause", "POST /unpause"} {
+		between.drop(lost)
+		r, err := x.Export(t.Context(), h)
+		must(t, err)
+		_, err = io.Copy(io.Discard, r)
+		must(t, errors.Join(err, r.Close()))
+		w.wantState(t, h, sandbox.StateRunning)
+	}
+	between.drop("GET /archive")
+	_, err := x.Export(t.Context(), h)
+	wantCode(t, err, sandbox.Unavailable)
+	w.wantState(t, h, sandbox.StateRunning)
+}
+
+func TestAnArchiveThatDoesNotComeDoesNotKeepASandboxFrozen(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t, dockertest.Busybox(t)), dockertest.NewProxy(t)
+	x, err := docker.New(docker.Config{Host: p.Host()})
+	must(t, err)
+	t.Cleanup(func() { must(t, x.Close()) })
+	h := w.spawn(t)
+	asked := make(chan struct{})
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/archive") {
+			close(asked)
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		}
+		pass(rw, r)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { <-asked; cancel() }()
+	_, err = x.Export(ctx, h)
+	wantCode(t, err, sandbox.Unavailable)
+	w.wantState(t, h, sandbox.StateRunning)
+}
