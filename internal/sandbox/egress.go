@@ -1,0 +1,185 @@
+package sandbox
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Egress is what the sandboxes of an environment whose network is restricted may reach.
+type Egress struct {
+	// Allow lists the hosts. Whatever it does not name is refused.
+	Allow []EgressRule `json:"allow"`
+	// PrivateCIDRs are private ranges in which an allowed host may lie, such as that of a self-hosted
+	// model. Other private addresses are refused, whatever name leads to them.
+	PrivateCIDRs []string `json:"private_cidrs,omitempty"`
+}
+
+// EgressRule allows one host, or all hosts below a domain.
+type EgressRule struct {
+	// Host is a name such as api.github.com, or *.example.com for every name that ends in
+	// .example.com. The latter does not allow example.com itself.
+	Host string `json:"host"`
+	// Ports are 1 to 65535; empty means DefaultEgressPorts.
+	Ports []int `json:"ports,omitempty"`
+}
+
+// DefaultEgressPorts are those of a rule that names none.
+var DefaultEgressPorts = []int{443, 80}
+
+// DefaultEgress is what an environment allows that does not say: where code is read, and no package
+// registry, from which code would be run.
+func DefaultEgress() Egress {
+	return Egress{Allow: []EgressRule{
+		{Host: "github.com"}, {Host: "api.github.com"}, {Host: "raw.githubusercontent.com"}, {Host: "cdn.jsdelivr.net"},
+	}}
+}
+
+// Bounds of an environment's egress. Each exact host takes an address of the sandbox's loopback range.
+const (
+	maxEgressRules = 1000
+	maxEgressPorts = 32
+	maxEgressCIDRs = 64
+)
+
+// Validate checks the whole. Errors: Invalid, naming each field below egress.
+func (e Egress) Validate() error { return InvalidFields("egress", e.fields()) }
+
+func (e Egress) fields() []Field {
+	var f []Field
+	bad := func(name, problem string, args ...any) { f = append(f, Field{name, fmt.Sprintf(problem, args...)}) }
+	if len(e.Allow) > maxEgressRules {
+		bad("egress.allow", "must have at most %d rules, not %d", maxEgressRules, len(e.Allow))
+	}
+	seen := make(map[string]int)
+	for i, r := range e.Allow {
+		name := fmt.Sprintf("egress.allow[%d]", i)
+		if problem := hostProblem(r.Host); problem != "" {
+			bad(name+".host", "%s, not %q", problem, r.Host)
+		} else if first, ok := seen[strings.ToLower(r.Host)]; ok {
+			bad(name+".host", "is %q again, which egress.allow[%d] names: give all ports in one rule", r.Host, first)
+		} else {
+			seen[strings.ToLower(r.Host)] = i
+		}
+		f = append(f, portFields(name+".ports", r.Ports)...)
+	}
+	if len(e.PrivateCIDRs) > maxEgressCIDRs {
+		bad("egress.private_cidrs", "must have at most %d ranges, not %d", maxEgressCIDRs, len(e.PrivateCIDRs))
+	}
+	for i, text := range e.PrivateCIDRs {
+		if _, err := ParsePrivateCIDR(text); err != nil {
+			bad(fmt.Sprintf("egress.private_cidrs[%d]", i), "%s", err.Error())
+		}
+	}
+	return f
+}
+
+func portFields(name string, ports []int) []Field {
+	var f []Field
+	if len(ports) > maxEgressPorts {
+		f = append(f, Field{name, fmt.Sprintf("must have at most %d ports, not %d", maxEgressPorts, len(ports))})
+	}
+	for i, p := range ports {
+		switch {
+		case p < 1 || p > 65535:
+			f = append(f, Field{fmt.Sprintf("%s[%d]", name, i), fmt.Sprintf("must be between 1 and 65535, not %d", p)})
+		case slices.Contains(ports[:i], p):
+			f = append(f, Field{fmt.Sprintf("%s[%d]", name, i), fmt.Sprintf("is %d again", p)})
+		}
+	}
+	return f
+}
+
+// hostProblem says what is wrong with the host of a rule, "" if nothing is.
+func hostProblem(host string) string {
+	name, wildcard := strings.CutPrefix(host, "*.")
+	canonical, err := CanonicalHost(name)
+	switch {
+	case strings.Contains(name, "*"):
+		return "may have a wildcard only as its whole first label, as in *.example.com"
+	case err != nil:
+		return err.Error()
+	case canonical != strings.ToLower(name):
+		return "must be written without a dot at its end"
+	case wildcard && !strings.Contains(canonical, "."):
+		return "must have at least two labels after the wildcard, as in *.example.com: a whole top-level domain is no restriction"
+	default:
+		return ""
+	}
+}
+
+// CanonicalHost returns a host name in the one form that names are compared in: lower case, without
+// the dot of the root. It takes nothing that anybody's parser could read as an address, so that what
+// it returns only means what a resolver says.
+func CanonicalHost(host string) (string, error) {
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if name == "" || len(name) > 253 {
+		return "", fmt.Errorf("must be a host name of 1 to 253 characters")
+	}
+	labels := strings.Split(name, ".")
+	for _, label := range labels {
+		if err := checkLabel(label); err != nil {
+			return "", err
+		}
+	}
+	// The rule of the URL standard: what ends in a number is an IPv4 address, in one of its many forms.
+	last := labels[len(labels)-1]
+	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
+		return "", fmt.Errorf("must be a host name and no address: an address has no name to check; give it one in your DNS")
+	}
+	return name, nil
+}
+
+func checkLabel(label string) error {
+	switch {
+	case label == "" || len(label) > 63:
+		return fmt.Errorf("must be a host name whose labels have 1 to 63 characters")
+	case strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+		return checkCharacters(label)
+	case label[0] == '-' || label[len(label)-1] == '-':
+		return fmt.Errorf("must be a host name whose labels neither begin nor end with '-'")
+	default:
+		return nil
+	}
+}
+
+func checkCharacters(label string) error {
+	for _, r := range label {
+		switch {
+		case r >= 0x80:
+			return fmt.Errorf("must be a host name in ASCII: write an international name in its xn-- form")
+		case !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_", r):
+			return fmt.Errorf("must be a host name of letters, digits, '-', '_' and '.', without %s", strconv.QuoteRune(r))
+		}
+	}
+	return nil
+}
+
+// privateRanges are the ranges that a private CIDR may lie in: RFC 1918, RFC 6598 (shared by
+// carriers and used by overlay networks) and RFC 4193. Loopback and link-local are nobody's to open.
+var privateRanges = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("fc00::/7"),
+}
+
+// ParsePrivateCIDR reads a range of private addresses.
+func ParsePrivateCIDR(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("must be a range such as 10.20.0.0/16, not %q", text)
+	}
+	if p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("must begin where its range begins, at %s, not %q", p.Masked(), text)
+	}
+	for _, r := range privateRanges {
+		if r.Contains(p.Addr()) && p.Bits() >= r.Bits() {
+			return p, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("must lie within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 or fc00::/7, not %q: public addresses need no range, and loopback, link-local and metadata addresses are never reached", text)
+}
