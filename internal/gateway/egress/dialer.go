@@ -1,0 +1,205 @@
+// Package egress connects to hosts outside. It resolves a name once, and connects to the very
+// addresses that the policy has checked, so that a name which changes its mind between the check and
+// the connection (DNS rebinding) gains nothing.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+)
+
+// The reasons for which an allowed host is not reached.
+const (
+	ResolveFailed   policy.Reason = "resolve_failed"
+	ConnectFailed   policy.Reason = "connect_failed"
+	UpstreamRefused policy.Reason = "upstream_refused"
+)
+
+// Failure is why an allowed host was not reached.
+type Failure struct {
+	Reason policy.Reason
+	Detail string
+	Err    error
+}
+
+func (f *Failure) Error() string { return f.Detail }
+func (f *Failure) Unwrap() error { return f.Err }
+
+func fail(reason policy.Reason, err error, format string, args ...any) *Failure {
+	return &Failure{Reason: reason, Detail: fmt.Sprintf(format, args...) + ": " + err.Error(), Err: err}
+}
+
+// Resolver is the part of net.Resolver that a Dialer needs.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+const (
+	// dialTimeout bounds a connection from the name to the first byte.
+	dialTimeout = 15 * time.Second
+	// maxAddresses is how many of a name's addresses are tried.
+	maxAddresses = 4
+	// headStart is what one address gets before the next is tried beside it (RFC 8305, section 5).
+	headStart = 250 * time.Millisecond
+)
+
+// Dialer connects to hosts. Its zero value resolves and connects as the machine does.
+type Dialer struct {
+	// Resolver nil is Go's own, with the machine's servers and hosts file.
+	Resolver Resolver
+	// Connect makes one connection to one address; nil is TCP.
+	Connect func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// Upstream, when set, is a proxy that all connections go through. It resolves names itself, so
+	// what addresses it may reach is its own policy's to say.
+	Upstream *Upstream
+}
+
+// Dial connects to an allowed host. Errors: *policy.Refusal if none of its addresses may be reached,
+// *Failure. The address is that of the host, or of the upstream proxy.
+func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if d.Upstream != nil {
+		return d.tunnel(ctx, host, port)
+	}
+	addrs, err := d.resolve(ctx, host)
+	if err != nil {
+		return nil, netip.Addr{}, err
+	}
+	allowed, refusal := permitted(p, addrs)
+	if len(allowed) == 0 {
+		return nil, netip.Addr{}, refusal
+	}
+	conn, addr, err := race(ctx, allowed, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+		return d.connect(ctx, netip.AddrPortFrom(a, port))
+	})
+	if err != nil {
+		return nil, netip.Addr{}, fail(ConnectFailed, err, "connect to %s port %d", host, port)
+	}
+	return conn, addr, nil
+}
+
+// permitted returns the addresses that may be reached, few and of both families in turn. The refusal
+// is that of the last one that may not.
+func permitted(p *policy.Policy, addrs []netip.Addr) ([]netip.Addr, *policy.Refusal) {
+	var refusal *policy.Refusal
+	var v6, v4 []netip.Addr
+	for _, a := range addrs {
+		switch r := p.Address(a); {
+		case r != nil:
+			refusal = r
+		case a.Is4():
+			v4 = append(v4, a)
+		default:
+			v6 = append(v6, a)
+		}
+	}
+	var list []netip.Addr
+	for i := range max(len(v4), len(v6)) {
+		if i < len(v6) {
+			list = append(list, v6[i])
+		}
+		if i < len(v4) {
+			list = append(list, v4[i])
+		}
+	}
+	return list[:min(len(list), maxAddresses)], refusal
+}
+
+func (d *Dialer) resolver() Resolver {
+	if d.Resolver != nil {
+		return d.Resolver
+	}
+	return &net.Resolver{PreferGo: true}
+}
+
+// resolve asks for the addresses of both families. The name is taken as absolute: a search list
+// would make another name of it.
+func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	var wg sync.WaitGroup
+	var v4, v6 []netip.Addr
+	var err4, err6 error
+	wg.Go(func() { v4, err4 = d.resolver().LookupNetIP(ctx, "ip4", host+".") })
+	wg.Go(func() { v6, err6 = d.resolver().LookupNetIP(ctx, "ip6", host+".") })
+	wg.Wait()
+	addrs := v6
+	for _, a := range v4 {
+		addrs = append(addrs, a.Unmap()) // net.Resolver may write IPv4 in 16 bytes
+	}
+	switch {
+	case len(addrs) > 0:
+		return addrs, nil
+	case err4 != nil:
+		return nil, fail(ResolveFailed, err4, "resolve %s", host)
+	case err6 != nil:
+		return nil, fail(ResolveFailed, err6, "resolve %s", host)
+	default:
+		return nil, fail(ResolveFailed, errors.New("it has no address"), "resolve %s", host)
+	}
+}
+
+func (d *Dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	if d.Connect != nil {
+		return d.Connect(ctx, to)
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", to.String())
+}
+
+// race tries addresses in turn, each beside those before it after their head start, and returns the
+// first connection. The others are closed before it returns.
+func race(ctx context.Context, addrs []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, netip.Addr, error) {
+	type result struct {
+		conn net.Conn
+		addr netip.Addr
+		err  error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	results, running := make(chan result), 0
+	defer func() {
+		cancel()
+		for range running {
+			if r := <-results; r.conn != nil {
+				_ = r.conn.Close() // it carried nothing
+			}
+		}
+	}()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var errs []error
+	for len(addrs) > 0 || running > 0 {
+		select {
+		case <-next.C:
+			if len(addrs) == 0 {
+				continue
+			}
+			addr := addrs[0]
+			addrs, running = addrs[1:], running+1
+			go func() { // ends when dial does, which heeds ctx
+				conn, err := dial(ctx, addr)
+				results <- result{conn, addr, err}
+			}()
+			next.Reset(headStart)
+		case r := <-results:
+			running--
+			if r.err == nil {
+				return r.conn, r.addr, nil
+			}
+			errs = append(errs, r.err)
+			next.Reset(0)
+		}
+	}
+	return nil, netip.Addr{}, errors.Join(errs...)
+}
+
+func hostPort(host string, port uint16) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}

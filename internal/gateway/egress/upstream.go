@@ -1,0 +1,151 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+)
+
+// Upstream is an HTTP proxy that the gateway itself goes through.
+type Upstream struct {
+	url   *url.URL
+	roots *x509.CertPool // nil means the system's, of which a container FROM scratch has none
+}
+
+// maxUpstreamHeader bounds an upstream proxy's answer to CONNECT, in bytes.
+const maxUpstreamHeader = 16 << 10
+
+// NewUpstream returns the proxy at an address such as http://user:password@proxy.example:3128 or
+// https://proxy.example. caPEM, when given, is the private authority that vouches for an https one.
+// The proxy is the operator's choice: its address is not checked against any policy.
+func NewUpstream(address string, caPEM []byte) (*Upstream, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the upstream proxy must be an address such as http://proxy.example:3128") // err holds the password
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("the upstream proxy must be an address such as http://proxy.example:3128, not %s", u.Redacted())
+	}
+	up := &Upstream{url: u}
+	if len(caPEM) > 0 {
+		up.roots = x509.NewCertPool()
+		if !up.roots.AppendCertsFromPEM(caPEM) {
+			return nil, errors.New("the upstream proxy's authority must be one or more certificates in PEM")
+		}
+	}
+	return up, nil
+}
+
+func (u *Upstream) address() string {
+	port := u.url.Port()
+	switch {
+	case port != "":
+	case u.url.Scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	return net.JoinHostPort(u.url.Hostname(), port)
+}
+
+// authorization is the Proxy-Authorization header, "" without credentials.
+func (u *Upstream) authorization() string {
+	if u.url.User == nil {
+		return ""
+	}
+	password, _ := u.url.User.Password()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(u.url.User.Username()+":"+password))
+}
+
+// open connects to the proxy itself.
+func (u *Upstream) open(ctx context.Context) (net.Conn, netip.Addr, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", u.address())
+	if err != nil {
+		return nil, netip.Addr{}, fail(ConnectFailed, err, "connect to the upstream proxy")
+	}
+	var addr netip.Addr
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		addr = tcp.AddrPort().Addr().Unmap()
+	}
+	if u.url.Scheme == "http" {
+		return conn, addr, nil
+	}
+	secured := tls.Client(conn, &tls.Config{ServerName: u.url.Hostname(), RootCAs: u.roots})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, netip.Addr{}, errors.Join(fail(ConnectFailed, err, "secure the connection to the upstream proxy"), conn.Close())
+	}
+	return secured, addr, nil
+}
+
+// tunnel asks the upstream proxy for a connection to a host.
+func (d *Dialer) tunnel(ctx context.Context, host string, port uint16) (net.Conn, netip.Addr, error) {
+	conn, addr, err := d.Upstream.open(ctx)
+	if err != nil {
+		return nil, netip.Addr{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past: whoever waits returns
+	err = d.Upstream.connect(conn, hostPort(host, port))
+	if !stop() && err == nil {
+		err = fail(ConnectFailed, ctx.Err(), "connect to %s through the upstream proxy", host)
+	}
+	if err != nil {
+		return nil, netip.Addr{}, errors.Join(err, conn.Close())
+	}
+	return conn, addr, nil
+}
+
+func (u *Upstream) connect(conn net.Conn, target string) error {
+	request := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n"
+	if a := u.authorization(); a != "" {
+		request += "Proxy-Authorization: " + a + "\r\n"
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		return fail(ConnectFailed, err, "ask the upstream proxy for %s", target)
+	}
+	// Nothing follows the header until the sandbox has spoken, in TLS and in HTTP alike.
+	in := bufio.NewReader(io.LimitReader(conn, maxUpstreamHeader))
+	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return fail(ConnectFailed, err, "read what the upstream proxy says of %s", target)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fail(UpstreamRefused, errors.New(answer.Status), "the upstream proxy was asked for %s", target)
+	}
+	if in.Buffered() > 0 {
+		return fail(UpstreamRefused, errors.New("bytes follow its header"), "the upstream proxy was asked for %s", target)
+	}
+	return nil
+}
+
+// DialHTTP returns a connection for plain HTTP requests to a host: as Dial does, or to the upstream
+// proxy itself, since many let nobody tunnel to port 80. Errors: as Dial.
+func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
+	if d.Upstream == nil {
+		return d.Dial(ctx, p, host, port)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return d.Upstream.open(ctx)
+}
+
+// Proxy tells an http.Transport, whose connections come from DialHTTP, of the upstream proxy. Its
+// scheme is http because such a connection is secured already.
+func (d *Dialer) Proxy(*http.Request) (*url.URL, error) {
+	if d.Upstream == nil {
+		return nil, nil
+	}
+	return &url.URL{Scheme: "http", Host: d.Upstream.address(), User: d.Upstream.url.User}, nil
+}

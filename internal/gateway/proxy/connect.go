@@ -1,0 +1,246 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+)
+
+// established is what a client is told once its tunnel stands.
+const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+// The ports whose protocol is known before anything has come.
+const (
+	portHTTP  = 80
+	portHTTPS = 443
+)
+
+// connect serves one CONNECT request. The host is connected to before the tunnel is said to stand,
+// so that the client learns why it does not; through port 80 each request learns that itself.
+func (b *box) connect(w http.ResponseWriter, r *http.Request) {
+	host, port := splitAuthority(r.RequestURI)
+	f, refusal := b.begin(b.ctx, audit.Connect, host, port)
+	if refusal != nil {
+		f.end(refusal)
+		answer(w, refusal)
+		return
+	}
+	var server net.Conn
+	if f.port != portHTTP {
+		var err error
+		if server, err = f.dial(f.ctx, b.proxy.dialer.Dial); err != nil {
+			f.end(err)
+			answer(w, err)
+			return
+		}
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		closeAll(server)
+		f.end(err)
+		answer(w, err)
+		return
+	}
+	t := &tunnel{box: b, flow: f, client: client, in: buffered.Reader, server: server}
+	t.run()
+}
+
+// splitAuthority splits host:port. What has no such form gets an empty port.
+func splitAuthority(authority string) (host, port string) {
+	i := strings.LastIndexByte(authority, ':')
+	if i < 0 {
+		return authority, ""
+	}
+	return authority[:i], authority[i+1:]
+}
+
+// closeAll closes connections that are there. Nobody is left to be told of an error.
+func closeAll(conns ...net.Conn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// tunnel is a CONNECT that has been answered. It owns its connections and its flow.
+type tunnel struct {
+	box    *box
+	flow   *flow
+	client net.Conn
+	in     *bufio.Reader // what the client sends
+	server net.Conn      // nil through port 80
+}
+
+// run looks at what comes first, and moves it on if it is what the sandbox has asked for.
+func (t *tunnel) run() {
+	client, server := t.client, t.server
+	stop := context.AfterFunc(t.flow.ctx, func() { closeAll(client, server) })
+	defer stop()
+	first, err := t.greet()
+	switch {
+	case err != nil:
+		t.refuse(policy.Refuse(NoRequest, "%s: nothing came through the tunnel", t.flow.host))
+	case first == recordHandshake:
+		t.moveTLS()
+	case t.flow.port == portHTTPS:
+		t.refuse(policy.Refuse(NotTLS, "%s: what came to port %d is not TLS", t.flow.host, portHTTPS))
+	default:
+		t.serveHTTP()
+	}
+}
+
+// greet says that the tunnel stands, and returns the first byte that comes through it.
+func (t *tunnel) greet() (byte, error) {
+	if err := t.client.SetDeadline(time.Now().Add(t.box.proxy.limits.HeaderTime)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(t.client, established); err != nil {
+		return 0, err
+	}
+	first, err := t.in.Peek(1)
+	if err != nil {
+		return 0, err
+	}
+	return first[0], nil
+}
+
+// refuse ends a tunnel that carried nothing.
+func (t *tunnel) refuse(r *policy.Refusal) {
+	closeAll(t.client, t.server)
+	t.flow.end(orCut(t.flow.ctx, r))
+}
+
+// orCut returns err, or that a new policy came before it.
+func orCut(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errCut) {
+		return cause
+	}
+	return err
+}
+
+// moveTLS passes a TLS connection on once its hello has named the host.
+func (t *tunnel) moveTLS() {
+	f, limits := t.flow, t.box.proxy.limits
+	raw, refusal := readHello(f.ctx, t.in, f.host)
+	if refusal != nil {
+		_, _ = t.client.Write(alertRefused) // the log has it, whether the client listens or not
+		t.refuse(refusal)
+		return
+	}
+	rest, _ := t.in.Peek(t.in.Buffered()) // what is there is there
+	raw = append(raw, rest...)
+	err := t.client.SetDeadline(time.Time{})
+	if t.server == nil && err == nil {
+		t.server, err = f.dial(f.ctx, t.box.proxy.dialer.Dial)
+	}
+	if err == nil {
+		f.open(audit.TLS)
+		err = t.server.SetWriteDeadline(time.Now().Add(limits.HeaderTime))
+	}
+	if err == nil {
+		_, err = t.server.Write(raw)
+	}
+	if err != nil {
+		closeAll(t.client, t.server)
+		f.end(orCut(f.ctx, err))
+		return
+	}
+	f.sent.Store(int64(len(raw)))
+	r := &relay{client: rawConn(t.client), server: t.server, idle: limits.Idle, limit: limits.Bytes, sent: &f.sent, received: &f.received}
+	err = r.run(f.ctx)
+	closeAll(t.client) // counts it out
+	f.end(err)
+}
+
+// rawConn returns the connection that the kernel can move bytes of by itself.
+func rawConn(conn net.Conn) net.Conn {
+	if c, ok := conn.(*clientConn); ok {
+		return c.Conn
+	}
+	return conn
+}
+
+// serveHTTP gives a tunnel whose content is plain HTTP to the inner server, and waits for its end.
+// Its flow lives as long, so that a new policy cuts it; the log has the requests.
+func (t *tunnel) serveHTTP() {
+	closeAll(t.server) // each request has a connection of its own
+	conn := &tunnelConn{Conn: t.client, in: t.in, flow: t.flow, done: make(chan struct{})}
+	stop := context.AfterFunc(t.flow.ctx, func() { closeAll(conn) })
+	defer stop()
+	if err := t.client.SetDeadline(time.Time{}); err != nil || !t.box.handoff.give(conn) {
+		closeAll(conn)
+	}
+	<-conn.done
+	if conn.requests.served() {
+		t.flow.forget()
+		return
+	}
+	t.flow.end(orCut(t.flow.ctx, policy.Refuse(NoRequest, "%s: no request came through the tunnel", t.flow.host)))
+}
+
+// tunnelConn is what comes through a tunnel.
+type tunnelConn struct {
+	net.Conn
+	in       *bufio.Reader
+	flow     *flow
+	requests requests
+	once     sync.Once
+	done     chan struct{}
+}
+
+func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+func (c *tunnelConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { close(c.done) })
+	return err
+}
+
+// handoff is a listener whose connections are given to it.
+type handoff struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newHandoff() *handoff {
+	return &handoff{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (h *handoff) give(conn net.Conn) bool {
+	select {
+	case h.conns <- conn:
+		return true
+	case <-h.done:
+		return false
+	}
+}
+
+// Accept implements net.Listener.
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (h *handoff) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (h *handoff) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "unix"} }

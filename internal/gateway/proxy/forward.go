@@ -1,0 +1,261 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The reasons for which a plain HTTP request is refused.
+const (
+	HostMismatch   policy.Reason = "host_mismatch"
+	UpgradeRefused policy.Reason = "upgrade_refused"
+)
+
+// ReasonHeader tells programs in the sandbox that the gateway answers in place of the host, and why.
+const ReasonHeader = "X-Sandbox-Gateway"
+
+// maxAnswerHeader bounds the header of a host's answer, in bytes.
+const maxAnswerHeader = 64 << 10
+
+// arrive begins a request. A body that nobody reads is read by the server, which must come to an end.
+func (b *box) arrive(w http.ResponseWriter, r *http.Request) {
+	requestsOf(connOf(r)).begin()
+	if hasBody(r) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(b.proxy.limits.HeaderTime)) // it may be gone
+	}
+}
+
+func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
+
+// serveOuter serves what comes from a sandbox.
+func (b *box) serveOuter(w http.ResponseWriter, r *http.Request) {
+	b.arrive(w, r)
+	switch {
+	case r.Method == http.MethodConnect:
+		b.connect(w, r)
+	case r.URL.Scheme == "http" && r.URL.Host != "":
+		port := r.URL.Port()
+		if port == "" {
+			port = strconv.Itoa(portHTTP)
+		}
+		b.forward(w, r, r.URL.Hostname(), port)
+	default:
+		refusal := policy.Refuse(InvalidRequest, "this is a proxy: it takes CONNECT host:port, and requests for http:// addresses")
+		b.log.Add(b.refusal(refusal))
+		answer(w, refusal)
+	}
+}
+
+// serveInner serves a request inside of a tunnel, which must be for the host that the tunnel leads to.
+func (b *box) serveInner(w http.ResponseWriter, r *http.Request) {
+	b.arrive(w, r)
+	c, ok := connOf(r).(*tunnelConn)
+	if !ok { // the server has no other connections
+		answer(w, errors.New("the connection is no tunnel"))
+		return
+	}
+	if !agrees(r, c.flow.host, c.flow.port) {
+		refusal := policy.Refuse(HostMismatch, "the tunnel leads to %s port %d, but this is a request for %.260q", c.flow.host, c.flow.port, r.Host)
+		record := b.refusal(refusal)
+		record.Host, record.Port = c.flow.host, c.flow.port
+		b.log.Add(record)
+		answer(w, refusal)
+		return
+	}
+	b.forward(w, r, c.flow.host, strconv.Itoa(int(c.flow.port)))
+}
+
+// agrees reports whether a request is for the given host and port.
+func agrees(r *http.Request, host string, port uint16) bool {
+	if r.Method == http.MethodConnect || r.URL.Scheme != "" && r.URL.Scheme != "http" {
+		return false
+	}
+	// r.Host is that of an absolute address if there is one, else the Host header, which is one only.
+	authority := url.URL{Host: r.Host}
+	name, err := sandbox.CanonicalHost(authority.Hostname())
+	number := authority.Port() // clients of tunnels often leave it out
+	return err == nil && name == host && (number == "" || number == strconv.Itoa(int(port)))
+}
+
+type flowKey struct{}
+
+func flowOf(ctx context.Context) *flow {
+	f, _ := ctx.Value(flowKey{}).(*flow)
+	return f
+}
+
+// forward serves one request for a host.
+func (b *box) forward(w http.ResponseWriter, r *http.Request, host, port string) {
+	f, refusal := b.begin(r.Context(), audit.HTTP, host, port)
+	if refusal == nil {
+		refusal = checkUpgrade(r.Header)
+	}
+	if refusal != nil {
+		f.end(refusal)
+		answer(w, refusal)
+		return
+	}
+	defer func() { f.end(orCut(f.ctx, f.err)) }() // also when the forwarder panics, to abort its answer
+	control := http.NewResponseController(w)
+	idle := b.proxy.limits.Idle
+	ctx := context.WithValue(f.ctx, flowKey{}, f)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.open(audit.HTTP) }})
+	r = r.WithContext(ctx)
+	if hasBody(r) {
+		r.Body = &steadyBody{r.Body, control, idle}
+	}
+	b.proxy.forwarder.ServeHTTP(&steadyWriter{w, control, idle}, r)
+	_ = control.SetWriteDeadline(time.Time{}) // of a connection that may be gone
+}
+
+// checkUpgrade refuses to leave HTTP/1.1 for anything but a web socket: in another protocol each
+// request could name another host.
+func checkUpgrade(h http.Header) *policy.Refusal {
+	for _, v := range h.Values("Upgrade") {
+		if !strings.EqualFold(strings.TrimSpace(v), "websocket") {
+			return policy.Refuse(UpgradeRefused, "a connection may be upgraded to websocket only, not to %.64q", v)
+		}
+	}
+	return nil
+}
+
+// newTransport makes a transport that gives every request a connection of its own: nothing that one
+// request leaves behind can reach another, least of all another sandbox's.
+func (p *Proxy) newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy: p.dialer.Proxy,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			f := flowOf(ctx)
+			if f == nil {
+				return nil, errors.New("a request without a flow")
+			}
+			conn, err := f.dial(f.ctx, p.dialer.DialHTTP)
+			if err != nil {
+				return nil, err
+			}
+			return &metered{conn, f, p.limits.Idle}, nil
+		},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		ExpectContinueTimeout:  time.Second,
+	}
+}
+
+func (p *Proxy) newForwarder() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     p.transport,
+		FlushInterval: -1, // at once: answers may be streams
+		ErrorLog:      log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			authority := flowOf(r.In.Context()).authority()
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "http", authority, nil, authority
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // as it came
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			f := flowOf(r.Context())
+			f.err = orCut(f.ctx, err)
+			answer(w, f.err)
+		},
+	}
+}
+
+func (f *flow) authority() string {
+	if f.port == portHTTP {
+		return f.host
+	}
+	return net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))
+}
+
+// answer tells a sandbox why the gateway answers in place of the host.
+func answer(w http.ResponseWriter, err error) {
+	status := http.StatusBadGateway
+	_, reason, detail := judge(err)
+	var refusal *policy.Refusal
+	var failure *egress.Failure
+	switch {
+	case errors.As(err, &refusal) && refusal.Reason == InvalidRequest:
+		status = http.StatusBadRequest
+	case errors.As(err, &refusal), errors.Is(err, errCut):
+		status = http.StatusForbidden
+	case errors.As(err, &failure) && errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusGatewayTimeout
+	}
+	w.Header().Set(ReasonHeader, string(reason))
+	http.Error(w, "sandbox gateway: "+detail+" ("+string(reason)+")", status)
+}
+
+// metered is a connection to outside whose bytes are counted, and which ends when nothing moves.
+type metered struct {
+	net.Conn
+	flow *flow
+	idle time.Duration
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	if err := m.SetDeadline(time.Now().Add(m.idle)); err != nil {
+		return 0, err
+	}
+	n, err := m.Conn.Read(p)
+	m.flow.received.Add(int64(n))
+	return n, err
+}
+
+func (m *metered) Write(p []byte) (int, error) {
+	if err := m.SetDeadline(time.Now().Add(m.idle)); err != nil {
+		return 0, err
+	}
+	n, err := m.Conn.Write(p)
+	m.flow.sent.Add(int64(n))
+	return n, err
+}
+
+// steadyBody and steadyWriter bound how long a sandbox may take over each piece of a request's body
+// and of its answer.
+type steadyBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	idle    time.Duration
+}
+
+func (s *steadyBody) Read(p []byte) (int, error) {
+	if err := s.control.SetReadDeadline(time.Now().Add(s.idle)); err != nil {
+		return 0, err
+	}
+	n, err := s.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) { // the server goes on to watch the connection, which may take any time
+		_ = s.control.SetReadDeadline(time.Time{}) // of a connection that may be gone
+	}
+	return n, err
+}
+
+type steadyWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	idle    time.Duration
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (s *steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *steadyWriter) Write(p []byte) (int, error) {
+	if err := s.control.SetWriteDeadline(time.Now().Add(s.idle)); err != nil {
+		return 0, err
+	}
+	return s.ResponseWriter.Write(p)
+}

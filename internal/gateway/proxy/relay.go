@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Why a relay ended, beside that both sides were done.
+var (
+	errIdle  = errors.New("nothing was moved for too long")
+	errBytes = errors.New("the limit on bytes is reached")
+)
+
+// relay moves bytes both ways until both sides have ended, nothing moves for idle, the limit is
+// reached, or ctx ends. Between TCP and unix sockets the kernel moves them itself (splice).
+type relay struct {
+	client, server net.Conn
+	idle           time.Duration
+	limit          int64 // bytes, both ways together; 0 means none
+	sent, received *atomic.Int64
+
+	last atomic.Int64 // when something was last moved, Unix nanoseconds
+}
+
+// run returns why the relay ended: nil, errIdle, errBytes, or ctx's cause. It closes both sides.
+func (r *relay) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _, _ = r.client.Close(), r.server.Close() })
+	defer stop()
+	r.last.Store(time.Now().UnixNano())
+	var wg sync.WaitGroup
+	move := func(to, from net.Conn, count *atomic.Int64) {
+		if err := r.move(to, from, count); err != nil {
+			cancel(err) // one side is broken: so is the other
+			return
+		}
+		if half, ok := to.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // the other side may be gone already
+		} else {
+			cancel(io.EOF)
+		}
+	}
+	wg.Go(func() { move(r.server, r.client, r.sent) })
+	wg.Go(func() { move(r.client, r.server, r.received) })
+	wg.Wait()
+	cause := context.Cause(ctx)
+	_, _ = r.client.Close(), r.server.Close()
+	if errors.Is(cause, errIdle) || errors.Is(cause, errBytes) || errors.Is(cause, errCut) {
+		return cause
+	}
+	return nil // how a connection breaks is the two sides' own matter
+}
+
+// move copies one direction to its end. The deadlines cut the copy into pieces, at whose ends it is
+// seen whether anything has moved either way. A read is given up after half the idle time and tried
+// again; a write only after all of it and for good, since what it has taken is lost.
+func (r *relay) move(to, from net.Conn, count *atomic.Int64) error {
+	const pieces = 2
+	reading, writing := r.idle/pieces, r.idle/pieces+r.idle
+	for {
+		began := time.Now()
+		if err := errors.Join(from.SetReadDeadline(began.Add(reading)), to.SetWriteDeadline(began.Add(writing))); err != nil {
+			return err
+		}
+		n, err := r.piece(to, from)
+		count.Add(n)
+		if n > 0 {
+			r.last.Store(time.Now().UnixNano())
+		}
+		switch {
+		case r.limit > 0 && r.sent.Load()+r.received.Load() >= r.limit:
+			return errBytes
+		case err == nil && n == 0, errors.Is(err, io.EOF):
+			return nil
+		case err == nil: // the end, or the end of a piece
+		case !isTimeout(err):
+			return err
+		case time.Since(time.Unix(0, r.last.Load())) >= r.idle, time.Since(began) >= writing:
+			return errIdle
+		}
+	}
+}
+
+// limitStep is by how much each direction may pass the limit together with the other, in bytes.
+const limitStep = 64 << 10
+
+// piece copies until an end, a deadline, or a step towards the limit.
+func (r *relay) piece(to, from net.Conn) (int64, error) {
+	if r.limit == 0 {
+		return io.Copy(to, from)
+	}
+	left := max(r.limit-r.sent.Load()-r.received.Load(), 1)
+	return io.CopyN(to, from, min(left, limitStep))
+}
