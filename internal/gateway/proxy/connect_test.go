@@ -267,6 +267,23 @@ func TestANewPolicyCutsWhatItForbidsAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestAPolicyThatChangesWhileAHostIsConnectedToCounts(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]sandbox.Egress{
+		"the host":  {Allow: []sandbox.EgressRule{{Host: "other.example"}}, PrivateCIDRs: []string{"10.1.0.0/16"}},
+		"the range": {Allow: []sandbox.EgressRule{{Host: "model.good.example"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, proxy.Limits{})
+			w.out.meanwhile = func() { w.allow(next) }
+			if _, _, status, _ := w.connect("model.good.example:443"); status != http.StatusForbidden {
+				t.Errorf("status %d", status)
+			}
+		})
+	}
+}
+
 func TestASandboxThatIsRemovedIsCutOffAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{})

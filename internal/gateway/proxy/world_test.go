@@ -253,6 +253,8 @@ type outside struct {
 	names   map[string][]netip.Addr
 	servers map[netip.AddrPort]string // the local address that stands for it
 	dialled []netip.AddrPort
+	// meanwhile is called while something is connected to.
+	meanwhile func()
 }
 
 func newOutside(t testing.TB) *outside {
@@ -373,7 +375,11 @@ func (o *outside) connect(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	o.mu.Lock()
 	o.dialled = append(o.dialled, to)
 	local, ok := o.servers[to]
+	meanwhile := o.meanwhile
 	o.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
 	if !ok {
 		return nil, errors.New("connection refused")
 	}
