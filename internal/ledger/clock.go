@@ -145,5 +145,10 @@ func (tx *Tx) moveClock(step Span) error {
 			return unavailable("moving "+m.table+" by a step of the clock", err)
 		}
 	}
-	return tx.append(&Event{Type: sandbox.EventClockStepped}, map[string]any{"seconds": step.Duration().D().Seconds()})
+	return tx.append(&Event{Type: sandbox.EventClockStepped}, clockStep{Seconds: step.Duration().D().Seconds()})
+}
+
+// clockStep is the data of sandbox.EventClockStepped.
+type clockStep struct {
+	Seconds float64 `json:"seconds"`
 }

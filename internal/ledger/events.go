@@ -3,6 +3,8 @@ package ledger
 import (
 	"encoding/json"
 
+	"gorm.io/gorm"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -45,25 +47,29 @@ func (tx *Tx) flushEvents() error {
 	return err
 }
 
+// Feed says where the ledger's events begin and end, as of a transaction that reads.
+type Feed struct {
+	// Last is the id of the latest event.
+	Last int64
+	// Purged: events up to this id are not all there any more.
+	Purged int64
+}
+
+// Feed returns where the ledger's events begin and end. It does not know of those that its own
+// transaction has appended.
+func (tx *Tx) Feed() (Feed, error) {
+	var f Feed
+	err := tx.db.Raw("SELECT coalesce((SELECT max(id) FROM events), 0) AS last, purged_event_id AS purged FROM ledgers").Scan(&f).Error
+	f.Last = max(f.Last, f.Purged)
+	return f, unavailable("reading events", err)
+}
+
 // Events returns events in ascending order; see sandbox.EventFilter for the errors.
 func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
-	q := tx.db.Where("id > ?", f.AfterID).Order("id").Limit(pageSize(f.Limit))
-	if f.FromSequence != 0 && f.SandboxID == "" {
-		return nil, sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})
+	if err := tx.checkAnchor(f); err != nil {
+		return nil, err
 	}
-	if f.SandboxID != "" {
-		if err := tx.checkSequence(f.SandboxID, f.FromSequence); err != nil {
-			return nil, err
-		}
-		q = q.Where("sandbox_id = ? AND sequence > ?", f.SandboxID, f.FromSequence)
-	}
-	if f.EnvironmentID != "" {
-		q = q.Where("environment_id = ?", f.EnvironmentID)
-	}
-	if f.LeaseID != "" {
-		q = q.Where("lease_id = ?", f.LeaseID)
-	}
-	rows, err := find[Event](q)
+	rows, err := find[Event](tx.selectEvents(f))
 	if err != nil {
 		return nil, err
 	}
@@ -74,24 +80,68 @@ func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
 	return events, nil
 }
 
-// checkSequence refuses an anchor that was never issued, or whose successor is not retained.
-func (tx *Tx) checkSequence(sandboxID string, from int64) error {
-	s, err := tx.Sandbox(sandboxID)
+// selectEvents names its columns so that each filter has an index on SQLite.
+func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
+	q, order := tx.db.Where("id > ?", f.AfterID).Limit(pageSize(f.Limit)), "id"
+	if f.SandboxID != "" {
+		q, order = q.Where("sandbox_id = ? AND sandbox_id <> '' AND sequence > ?", f.SandboxID, f.FromSequence), "sequence" // ids are in that order
+	}
+	if f.LeaseID != "" {
+		q = q.Where("lease_id = ?", f.LeaseID)
+		if _, environment, err := sandbox.ParseLeaseID(f.LeaseID); err == nil && f.EnvironmentID == "" {
+			f.EnvironmentID = environment
+		}
+	}
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	return q.Order(order)
+}
+
+// checkAnchor refuses a place to go on from that was never given out, or after which not all is
+// retained.
+func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
+	if f.FromSequence != 0 && f.SandboxID == "" {
+		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})
+	}
+	feed, err := tx.Feed()
+	switch {
+	case err != nil:
+		return err
+	case f.AfterID < 0 || f.AfterID > feed.Last:
+		return sandbox.Errorf(sandbox.Invalid, "this ledger has issued event ids up to %d, and %d is not one of them: is it of another ledger?", feed.Last, f.AfterID)
+	case f.SandboxID != "":
+		return tx.checkSequence(f)
+	case f.AfterID != 0 && f.AfterID < feed.Purged:
+		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events after id %d are no longer all retained: read leases and environments anew, then follow from the last_event_id that they carry (now %d)", f.AfterID, feed.Last)
+	}
+	return nil
+}
+
+// checkSequence refuses an anchor in a sandbox's sequence that was never issued, or whose successor
+// is not retained.
+func (tx *Tx) checkSequence(f sandbox.EventFilter) error {
+	s, err := tx.Sandbox(f.SandboxID)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", sandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", f.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
 	}
+	from := f.FromSequence
 	if from < 0 || from > s.LastSequence {
-		return sandbox.Errorf(sandbox.Invalid, "sandbox %s has issued sequences 1 to %d, and %d is not one of them", sandboxID, s.LastSequence, from)
+		return sandbox.Errorf(sandbox.Invalid, "sandbox %s has issued sequences 1 to %d, and %d is not one of them", s.ID, s.LastSequence, from)
+	}
+	if from == s.LastSequence || s.Retired != nil && f.AfterID >= s.Retired.LastEventID {
+		return nil
 	}
 	var oldest int64
-	if err := tx.db.Model(&Event{}).Select("coalesce(min(sequence), 0)").Where("sandbox_id = ?", sandboxID).Scan(&oldest).Error; err != nil {
+	err = tx.db.Model(&Event{}).Select("coalesce(min(sequence), 0)").Where("sandbox_id = ? AND sandbox_id <> ''", s.ID).Scan(&oldest).Error
+	if err != nil {
 		return unavailable("reading events", err)
 	}
-	if from < s.LastSequence && from+1 < oldest || oldest == 0 && from < s.LastSequence {
-		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events of sandbox %s after sequence %d are no longer retained: read the lease, then follow from sequence %d", sandboxID, from, s.LastSequence)
+	if oldest == 0 || from+1 < oldest {
+		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events of sandbox %s after sequence %d are no longer retained: read the lease, then follow from sequence %d", s.ID, from, s.LastSequence)
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type identity struct {
 	CreatedAt Time `gorm:"autoCreateTime:false"`
 	// DetailSince: usage before it is kept by UTC day only.
 	DetailSince Time
+	// PurgedEventID: events up to it are not all there any more.
+	PurgedEventID int64
 	// ClockSteps is the sum of all steps of the clock so far, ClockSeenAt the latest moment noted.
 	ClockSteps  Span
 	ClockSeenAt Time

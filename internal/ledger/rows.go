@@ -72,8 +72,10 @@ type Environment struct {
 	PoolFailures int64
 	PoolError    string
 	PoolDueAt    Time
-	CreatedAt    Time `gorm:"autoCreateTime:false"`
-	UpdatedAt    Time `gorm:"autoUpdateTime:false"`
+	// RetiredAt is since when only its name is kept, 0 before.
+	RetiredAt Time
+	CreatedAt Time `gorm:"autoCreateTime:false"`
+	UpdatedAt Time `gorm:"autoUpdateTime:false"`
 }
 
 // Lease is a row of leases.
@@ -140,6 +142,9 @@ type Sandbox struct {
 	// WakeAt is when to look again, claims included. The database computes it.
 	WakeAt       Time `gorm:"->"`
 	LastSequence int64
+
+	// Retired is set when only this is left of it; the row itself is gone and cannot be stored.
+	Retired *Retirement `gorm:"-"`
 }
 
 // Lease returns the id of the sandbox's lease, "" in a pool.

@@ -1,15 +1,40 @@
 package ledger
 
-import "slices"
+import (
+	"database/sql"
+	"slices"
 
-// Sandbox returns a sandbox, nil when there is none of that id.
-func (tx *Tx) Sandbox(id string) (*Sandbox, error) { return first[Sandbox](tx, "id = ?", id) }
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
 
-// CreateSandbox stores a new sandbox.
-func (tx *Tx) CreateSandbox(s *Sandbox) error { return tx.create(s) }
+// Sandbox returns a sandbox, or what is left of a retired one; nil when there never was one of that id.
+func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
+	s, err := first[Sandbox](tx, "id = ?", id)
+	if err != nil || s != nil {
+		return s, err
+	}
+	return tx.retired(id)
+}
+
+// CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
+func (tx *Tx) CreateSandbox(s *Sandbox) error {
+	old, err := tx.retired(s.ID)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox id %s belonged to generation %d of lease %s, and is never given out again", s.ID, old.Generation, old.Lease())
+	}
+	return tx.create(s)
+}
 
 // SaveSandbox stores a changed sandbox.
-func (tx *Tx) SaveSandbox(s *Sandbox) error { return tx.save(s) }
+func (tx *Tx) SaveSandbox(s *Sandbox) error {
+	if s.Retired != nil { // storing it would bring it back
+		return sandbox.Errorf(sandbox.Internal, "sandbox %s is retired and cannot change", s.ID)
+	}
+	return tx.save(s)
+}
 
 var saveEndings = bulk{
 	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
@@ -41,14 +66,17 @@ func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
 // AdoptedFrom returns the ledgers from which sandboxes of an environment were adopted.
 func (tx *Tx) AdoptedFrom(environmentID string) ([]string, error) {
 	var ids []string
-	err := tx.db.Model(&Sandbox{}).Where("environment_id = ? AND ledger_id <> ''", environmentID).Distinct().Order("ledger_id").Pluck("ledger_id", &ids).Error
+	err := tx.db.Raw(`SELECT ledger_id FROM sandboxes WHERE environment_id = @id AND ledger_id <> ''
+		UNION SELECT ledger_id FROM retired_sandboxes WHERE environment_id = @id AND ledger_id <> '' ORDER BY ledger_id`,
+		sql.Named("id", environmentID)).Scan(&ids).Error
 	return ids, unavailable("looking for adopted sandboxes", err)
 }
 
 // HasSandboxes reports whether the ledger ever knew a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
-	s, err := first[Sandbox](tx, "1 = 1")
-	return s != nil, err
+	var ever bool
+	err := tx.db.Raw("SELECT EXISTS (SELECT 1 FROM sandboxes) OR EXISTS (SELECT 1 FROM retired_sandboxes)").Scan(&ever).Error
+	return ever, unavailable("looking for sandboxes", err)
 }
 
 // Observed records that the given sandboxes were seen now as the ledger has them.

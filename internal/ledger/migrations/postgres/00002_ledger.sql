@@ -259,6 +259,35 @@ CREATE TABLE drift_findings (
 CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
 CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
 
+-- Retention. What was destroyed long enough ago is removed; this is left of it, for ever, so that no id
+-- comes back and a reader who asks for it is told what became of it.
+CREATE TABLE retired_sandboxes (
+    id             TEXT COLLATE "C" PRIMARY KEY,
+    lease_id       TEXT COLLATE "C" NOT NULL, -- '' when it was never leased
+    generation     BIGINT NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    owner          TEXT    NOT NULL,
+    ledger_id      TEXT COLLATE "C" NOT NULL, -- as in sandboxes
+    last_sequence  BIGINT NOT NULL,
+    last_event_id  BIGINT NOT NULL, -- events.id of the last one
+    leased_at      BIGINT NOT NULL,
+    ended_at       BIGINT NOT NULL,
+    ended_by       TEXT    NOT NULL,
+    destroyed_at   BIGINT NOT NULL,
+    retired_at     BIGINT NOT NULL,
+    cost           BIGINT NOT NULL -- nano-US-dollars
+);
+CREATE INDEX retired_sandboxes_adopted ON retired_sandboxes (environment_id) WHERE ledger_id <> '';
+-- Events up to this id are not all there any more.
+ALTER TABLE ledgers ADD COLUMN purged_event_id BIGINT NOT NULL DEFAULT 0;
+-- Since when a destroyed environment is kept by its name only; 0 before.
+ALTER TABLE environments ADD COLUMN retired_at BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX environments_destroyed ON environments (updated_at) WHERE status = 'destroyed' AND retired_at = 0;
+CREATE INDEX sandboxes_gone ON sandboxes (destroyed_at) WHERE phase = 'gone';
+CREATE INDEX events_of_environments ON events (at) WHERE sandbox_id = '';
+CREATE INDEX deliveries_received ON deliveries (received_at);
+CREATE INDEX drift_findings_resolved ON drift_findings (resolved_at) WHERE resolved_at <> 0;
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

@@ -121,5 +121,34 @@ ALTER TABLE drift_findings_2 RENAME TO drift_findings;
 CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
 CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
 
+-- Retention. What was destroyed long enough ago is removed; this is left of it, for ever, so that no id
+-- comes back and a reader who asks for it is told what became of it.
+CREATE TABLE retired_sandboxes (
+    id             TEXT    PRIMARY KEY,
+    lease_id       TEXT    NOT NULL, -- '' when it was never leased
+    generation     INTEGER NOT NULL,
+    environment_id TEXT    NOT NULL,
+    owner          TEXT    NOT NULL,
+    ledger_id      TEXT    NOT NULL, -- as in sandboxes
+    last_sequence  INTEGER NOT NULL,
+    last_event_id  INTEGER NOT NULL, -- events.id of the last one
+    leased_at      INTEGER NOT NULL,
+    ended_at       INTEGER NOT NULL,
+    ended_by       TEXT    NOT NULL,
+    destroyed_at   INTEGER NOT NULL,
+    retired_at     INTEGER NOT NULL,
+    cost           INTEGER NOT NULL  -- nano-US-dollars
+) WITHOUT ROWID;
+CREATE INDEX retired_sandboxes_adopted ON retired_sandboxes (environment_id) WHERE ledger_id <> '';
+-- Events up to this id are not all there any more.
+ALTER TABLE ledgers ADD COLUMN purged_event_id INTEGER NOT NULL DEFAULT 0;
+-- Since when a destroyed environment is kept by its name only; 0 before.
+ALTER TABLE environments ADD COLUMN retired_at INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX environments_destroyed ON environments (updated_at) WHERE status = 'destroyed' AND retired_at = 0;
+CREATE INDEX sandboxes_gone ON sandboxes (destroyed_at) WHERE phase = 'gone';
+CREATE INDEX events_of_environments ON events (at) WHERE sandbox_id = '';
+CREATE INDEX deliveries_received ON deliveries (received_at);
+CREATE INDEX drift_findings_resolved ON drift_findings (resolved_at) WHERE resolved_at <> 0;
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

@@ -1,0 +1,259 @@
+package ledgertest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// destroyed makes a sandbox that was used for a time, with this many events, and is gone.
+func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, error) {
+	row := Sandbox(tx, "catan-7", generation)
+	row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+	if err := tx.CreateSandbox(row); err != nil {
+		return nil, err
+	}
+	book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+	err = errors.Join(err, tx.EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book), tx.EnterState(row, sandbox.PhaseGone, tx.Now, nil))
+	for range events {
+		err = errors.Join(err, tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil))
+	}
+	return row, errors.Join(err, tx.SaveSandbox(row))
+}
+
+// retired makes two destroyed sandboxes and retires the first.
+func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
+	t.Helper()
+	write(t, store, func(tx *ledger.Tx) (err error) {
+		if err := Environment(tx, "catan-7"); err != nil {
+			return err
+		}
+		if gone, err = destroyed(tx, 1, 3); err != nil {
+			return err
+		}
+		gone.LedgerID = "another"
+		return tx.SaveSandbox(gone)
+	})
+	write(t, store, func(tx *ledger.Tx) (err error) {
+		if _, err = tx.TakeUnrolled(10); err != nil {
+			return err
+		}
+		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, map[string]sandbox.NanoUSD{gone.ID: 42})
+		return err
+	})
+	write(t, store, func(tx *ledger.Tx) (err error) {
+		kept, err = destroyed(tx, 2, 2)
+		return err
+	})
+	return gone, kept
+}
+
+func (s suite) retiring(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	gone, kept := retired(t, store)
+	read(t, store, func(tx *ledger.Tx) error {
+		row, err := tx.Sandbox(gone.ID)
+		if err != nil {
+			return err
+		}
+		if row.Retired == nil || row.Retired.Cost != 42 || row.Lease() != gone.Lease() || row.AgentDID != gone.AgentDID || row.Generation != 1 ||
+			row.Phase != sandbox.PhaseGone || row.EndedBy != gone.EndedBy || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
+			t.Errorf("of %+v is left %+v", gone, row)
+		}
+		periods, err := tx.PeriodsOf([]string{gone.ID, kept.ID})
+		since, err2 := tx.DetailSince()
+		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.DestroyedAt+1 {
+			t.Errorf("the periods %+v are left, and detail since %d", periods, since)
+		}
+		events, err3 := tx.Events(sandbox.EventFilter{})
+		feed, err4 := tx.Feed()
+		if len(events) != 2 || events[0].SandboxID != kept.ID || feed.Purged != row.Retired.LastEventID || feed.Last != events[1].ID {
+			t.Errorf("the events %+v are left, of the feed %+v", events, feed)
+		}
+		labels, err5 := tx.AdoptedFrom("catan-7")
+		ever, err6 := tx.HasSandboxes()
+		if len(labels) != 1 || labels[0] != "another" || !ever {
+			t.Errorf("adopted from %v; the ledger knew sandboxes: %t", labels, ever)
+		}
+		return errors.Join(err, err2, err3, err4, err5, err6)
+	})
+	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
+		again := Sandbox(tx, "catan-7", 3)
+		again.ID = gone.ID
+		return tx.CreateSandbox(again)
+	})
+	if sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("the id was given out again: %v", err)
+	}
+	err = store.Write(t.Context(), func(tx *ledger.Tx) error {
+		row, err := tx.Sandbox(gone.ID)
+		return errors.Join(err, tx.SaveSandbox(row))
+	})
+	if err == nil {
+		t.Error("a retired sandbox was stored again")
+	}
+}
+
+func (s suite) unrolledUsage(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	var ids [3]string
+	write(t, store, func(tx *ledger.Tx) error {
+		err := Environment(tx, "catan-7")
+		for i := range ids {
+			row, err2 := destroyed(tx, int64(i+1), 1)
+			err = errors.Join(err, err2)
+			ids[i] = row.ID
+		}
+		return err
+	})
+	retirable := func(before ledger.Time, want int) {
+		t.Helper()
+		read(t, store, func(tx *ledger.Tx) error {
+			rows, err := tx.Retirable(before, 10)
+			if len(rows) != want {
+				t.Errorf("%d can be retired, want %d", len(rows), want)
+			}
+			return err
+		})
+	}
+	retirable(ledger.Never, 0)
+	write(t, store, func(tx *ledger.Tx) error { _, err := tx.TakeUnrolled(2); return err })
+	retirable(ledger.Never, 2)
+	retirable(1, 0)
+}
+
+func (s suite) purgedBeforeRetired(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	var row *ledger.Sandbox
+	write(t, store, func(tx *ledger.Tx) (err error) {
+		err = Environment(tx, "catan-7")
+		row, _ = destroyed(tx, 1, 5)
+		return err
+	})
+	for _, want := range []int64{3, 1, 0} { // and never the last
+		write(t, store, func(tx *ledger.Tx) error {
+			if n, err := tx.PurgeEvents(row, 3); err != nil || n != want {
+				t.Errorf("%d events were removed, want %d: %v", n, want, err)
+			}
+			return nil
+		})
+	}
+	for from, want := range map[int64]sandbox.Code{0: sandbox.EventSequenceExpired, 3: sandbox.EventSequenceExpired, 4: "", 5: "", 6: sandbox.Invalid} {
+		err := store.Read(t.Context(), func(tx *ledger.Tx) error {
+			_, err := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: from})
+			return err
+		})
+		if sandbox.CodeOf(err) != want {
+			t.Errorf("from %d: %v, want %q", from, err, want)
+		}
+	}
+}
+
+// retentionAcrossSteps: whatever was set and corrected, nothing is removed before it is an hour old,
+// and a clock that was corrected does not keep it for long.
+func (s suite) retentionAcrossSteps(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for name, steps := range map[string][]time.Duration{
+		"forward":                    {year},
+		"back":                       {-year},
+		"forward by mistake":         {year, -year},
+		"back by mistake":            {-year, year},
+		"forward twice":              {year, year},
+		"forward, back and forward":  {year, -year, year},
+		"back beyond, a bit forward": {-year, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := NewHost()
+			store, _ := host.Open(t, s.fresh(t))
+			made := make(map[ledger.Time]time.Duration) // when it was by the clock, and since boot
+			note := func() {
+				write(t, store, func(tx *ledger.Tx) error { made[tx.Now] = host.Boot(); return nil })
+			}
+			note()
+			for _, step := range steps {
+				host.Pass(10 * time.Minute)
+				note()
+				host.Step(step)
+				note()
+			}
+			for range 8 {
+				host.Pass(10 * time.Minute)
+				read(t, store, func(tx *ledger.Tx) error {
+					before, err := tx.RetainedSince(ledger.Span(ttl.Microseconds()))
+					for at, boot := range made {
+						if age := host.Boot() - boot; at < before && age <= ttl {
+							t.Errorf("what is %s old is not retained", age)
+						}
+					}
+					return err
+				})
+			}
+			host.Pass(2 * ttl)
+			write(t, store, func(tx *ledger.Tx) error {
+				if before, err := tx.RetainedSince(ledger.Span(ttl.Microseconds())); err != nil || before != tx.Now.Add(-ledger.Span(ttl.Microseconds())) {
+					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func (s suite) oldRows(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	store := open(t, s.fresh(t), func() time.Time { return now })
+	at := func(second int64) {
+		t.Helper()
+		now = time.Unix(1_000_000+second, 0)
+		write(t, store, func(tx *ledger.Tx) error {
+			id := fmt.Sprint("e", second)
+			err := Environment(tx, id)
+			env, err2 := tx.Environment(id)
+			env.Status = sandbox.EnvironmentDestroyed
+			_, err3 := tx.CreateDeliveries([]ledger.Delivery{{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched}})
+			_, _, err4 := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
+			return errors.Join(err, err2, err3, err4, tx.SaveEnvironment(env), tx.ResolveDrift(id, "", "gone"),
+				tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
+		})
+	}
+	for second := range int64(5) {
+		at(second)
+	}
+	write(t, store, func(tx *ledger.Tx) error { // an open finding and a living environment are not history
+		_, _, err := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
+		return errors.Join(err, Environment(tx, "living"))
+	})
+	before := ledger.At(time.Unix(1_000_003, 0))
+	for name, remove := range map[string]func(tx *ledger.Tx, before ledger.Time, limit int) (int64, error){
+		"environments": (*ledger.Tx).RetireEnvironments, "events": (*ledger.Tx).RemoveEnvironmentEvents,
+		"deliveries": (*ledger.Tx).RemoveDeliveries, "findings": (*ledger.Tx).RemoveFindings,
+	} {
+		for _, want := range []int64{2, 1, 0} {
+			write(t, store, func(tx *ledger.Tx) error {
+				if n, err := remove(tx, before, 2); err != nil || n != want {
+					t.Errorf("%s: %d were removed, want %d: %v", name, n, want, err)
+				}
+				return nil
+			})
+		}
+	}
+	read(t, store, func(tx *ledger.Tx) error {
+		events, err := tx.Events(sandbox.EventFilter{})
+		known, err2 := tx.Deliveries([]string{"e0", "e1", "e2", "e3", "e4"})
+		findings, err3 := tx.Drift(sandbox.DriftFilter{})
+		if len(events) != 2 || events[0].EnvironmentID != "e3" || len(known) != 2 || len(findings) != 3 {
+			t.Errorf("left are the events %+v, deliveries %+v and findings %+v", events, known, findings)
+		}
+		return errors.Join(err, err2, err3)
+	})
+}

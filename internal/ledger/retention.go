@@ -1,0 +1,220 @@
+package ledger
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Retention removes what was destroyed long ago. Costs stay (cost_days), and a short record of each
+// sandbox, so that no id is given out twice and who asks for an old one is told what became of it.
+
+// Retirement is a row of retired_sandboxes: what is left of a sandbox, for ever.
+type Retirement struct {
+	ID            string `gorm:"primaryKey"`
+	LeaseID       string // "" when it was never leased
+	Generation    int64
+	EnvironmentID string
+	Owner         string
+	LedgerID      string
+	LastSequence  int64
+	LastEventID   int64
+	LeasedAt      Time
+	EndedAt       Time
+	EndedBy       sandbox.EndedBy
+	DestroyedAt   Time
+	RetiredAt     Time
+	// Cost is the gross cost of the generation.
+	Cost sandbox.NanoUSD
+}
+
+// TableName implements gorm's Tabler.
+func (Retirement) TableName() string { return "retired_sandboxes" }
+
+// sandbox returns the row as far as it is known.
+func (r *Retirement) sandbox() *Sandbox {
+	s := &Sandbox{
+		ID: r.ID, Generation: r.Generation, EnvironmentID: r.EnvironmentID, Owner: r.Owner, LedgerID: r.LedgerID,
+		Desired: Gone, Phase: sandbox.PhaseGone, LeasedAt: r.LeasedAt, EndedAt: r.EndedAt, EndedBy: r.EndedBy,
+		DestroyedAt: r.DestroyedAt, LastSequence: r.LastSequence, DueAt: Never, ExpiryConditions: []string{}, Retired: r,
+	}
+	if r.LeaseID != "" {
+		s.LeaseID = &r.LeaseID
+		s.AgentDID, _, _ = sandbox.ParseLeaseID(r.LeaseID)
+	}
+	return s
+}
+
+// retired returns what is left of a sandbox, nil when there never was one of that id.
+func (tx *Tx) retired(id string) (*Sandbox, error) {
+	r, err := first[Retirement](tx, "id = ?", id)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return r.sandbox(), nil
+}
+
+// RetainedSince returns the moment before which what ended is no longer retained. When the clock was
+// set forward since, what it had timed before is retained for as much longer, so that a wrong clock
+// removes nothing early.
+func (tx *Tx) RetainedSince(ttl Span) (Time, error) {
+	since := tx.Now.Add(-ttl)
+	rows, err := find[Event](tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).Order("id DESC"))
+	if err != nil {
+		return 0, err
+	}
+	var sum, longer Span // of the steps after the one at hand, and the largest such sum
+	for _, e := range rows {
+		if e.At.Add(sum) < since {
+			break
+		}
+		var data clockStep
+		if err := json.Unmarshal([]byte(e.Data), &data); err != nil {
+			return 0, sandbox.Errorf(sandbox.Internal, "reading event %d, a step of the clock: %w", e.ID, err)
+		}
+		sum += Span(data.Seconds * float64(time.Second/time.Microsecond))
+		longer = max(longer, sum)
+	}
+	return since.Add(-longer), nil
+}
+
+// Retirable returns sandboxes that were destroyed before the given moment and whose usage is counted
+// by day, the longest gone first.
+func (tx *Tx) Retirable(before Time, limit int) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions").
+		Where("phase = 'gone' AND destroyed_at < ?", before).
+		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at = 0)").
+		Order("destroyed_at").Limit(limit))
+}
+
+// PurgeEvents removes up to limit of a sandbox's events, the oldest first and never the last one, and
+// returns how many.
+func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
+	return tx.purge("id IN (SELECT id FROM events WHERE sandbox_id = ? AND sandbox_id <> '' AND sequence < ? ORDER BY sequence LIMIT ?)",
+		s.ID, s.LastSequence, limit)
+}
+
+// RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
+// to stay of them. It returns how many events it removed. costs are theirs, by id.
+func (tx *Tx) RetireSandboxes(rows []Sandbox, costs map[string]sandbox.NanoUSD) (int64, error) {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	if err := tx.keepRetired(rows, ids, costs); err != nil {
+		return 0, err
+	}
+	if err := tx.removePeriods(ids); err != nil {
+		return 0, err
+	}
+	events, err := tx.purge("sandbox_id IN ? AND sandbox_id <> ''", ids)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := rowCount("retiring sandboxes", tx.db.Where("sandbox_id IN ?", ids).Delete(&Hold{})); err != nil {
+		return 0, err
+	}
+	_, err = rowCount("retiring sandboxes", tx.db.Where("id IN ?", ids).Delete(&Sandbox{}))
+	return events, err
+}
+
+// keepRetired stores what stays of sandboxes.
+func (tx *Tx) keepRetired(rows []Sandbox, ids []string, costs map[string]sandbox.NanoUSD) error {
+	var last []struct {
+		SandboxID string
+		ID        int64
+	}
+	err := tx.db.Model(&Event{}).Select("sandbox_id, max(id) AS id").
+		Where("sandbox_id IN ? AND sandbox_id <> ''", ids).Group("sandbox_id").Scan(&last).Error
+	if err != nil {
+		return unavailable("reading events", err)
+	}
+	lastOf := make(map[string]int64, len(last))
+	for _, e := range last {
+		lastOf[e.SandboxID] = e.ID
+	}
+	kept := make([]Retirement, len(rows))
+	for i := range rows {
+		s := &rows[i]
+		kept[i] = Retirement{
+			ID: s.ID, LeaseID: s.Lease(), Generation: s.Generation, EnvironmentID: s.EnvironmentID, Owner: s.Owner,
+			LedgerID: s.LedgerID, LastSequence: s.LastSequence, LastEventID: lastOf[s.ID], LeasedAt: s.LeasedAt,
+			EndedAt: s.EndedAt, EndedBy: s.EndedBy, DestroyedAt: s.DestroyedAt, RetiredAt: tx.Now, Cost: costs[s.ID],
+		}
+	}
+	return tx.create(&kept)
+}
+
+// removePeriods removes usage periods that are counted by day: reports of what was before they ended
+// are by day from now on.
+func (tx *Tx) removePeriods(sandboxIDs []string) error {
+	var last Time
+	err := tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id IN ?", sandboxIDs).Scan(&last).Error
+	if err != nil {
+		return unavailable("reading usage", err)
+	}
+	if last == 0 {
+		return nil
+	}
+	if _, err := rowCount("retiring usage", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&UsagePeriod{})); err != nil {
+		return err
+	}
+	return tx.advance("detail_since", int64(last)+1)
+}
+
+// purge removes events, and notes that not all of what was before them can be replayed. It returns how
+// many they were.
+func (tx *Tx) purge(where string, args ...any) (int64, error) {
+	var ids []int64
+	if err := tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id", args...).Scan(&ids).Error; err != nil {
+		return 0, unavailable("removing events", err)
+	}
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	return int64(len(ids)), tx.advance("purged_event_id", slices.Max(ids))
+}
+
+// advance raises a figure of the ledger. It never goes back.
+func (tx *Tx) advance(column string, to int64) error {
+	_, err := rowCount("noting what is retained", tx.db.Model(&identity{}).Where("one = 1 AND "+column+" < ?", to).Update(column, to))
+	return err
+}
+
+// RetireEnvironments leaves no more of environments that were destroyed before the given moment than
+// their names: their leases count on from there. It returns how many of up to limit.
+func (tx *Tx) RetireEnvironments(before Time, limit int) (int64, error) {
+	rows, err := find[Environment](tx.db.Where("status = ? AND retired_at = 0 AND updated_at < ?", sandbox.EnvironmentDestroyed, before).
+		Order("updated_at").Limit(limit))
+	for i := range rows {
+		row := &rows[i]
+		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend}
+		row.EndedConditions, row.PoolError, row.RetiredAt = []string{}, "", tx.Now
+		if err := tx.save(row); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(rows)), err
+}
+
+// RemoveEnvironmentEvents removes up to limit events of environments from before the given moment,
+// and returns how many. Steps of the clock stay: RetainedSince needs them.
+func (tx *Tx) RemoveEnvironmentEvents(before Time, limit int) (int64, error) {
+	return tx.purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND at < ? ORDER BY at LIMIT ?)", before, limit)
+}
+
+// RemoveDeliveries removes up to limit deliveries that were received before the given moment, and
+// returns how many. Their ids are as new then.
+func (tx *Tx) RemoveDeliveries(before Time, limit int) (int64, error) {
+	old := tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
+	return rowCount("removing deliveries", tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
+}
+
+// RemoveFindings removes up to limit drift findings that were resolved before the given moment, and
+// returns how many.
+func (tx *Tx) RemoveFindings(before Time, limit int) (int64, error) {
+	old := tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).Order("resolved_at").Limit(limit)
+	return rowCount("removing drift findings", tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
+}
