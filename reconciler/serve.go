@@ -3,6 +3,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -33,8 +34,18 @@ type Config struct {
 	Docker docker.Config
 	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
 	DockerPriceBook string
-	Version         string
-	Logger          *slog.Logger
+	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
+	CleanupTTL time.Duration
+	Version    string
+	Logger     *slog.Logger
+}
+
+// validate checks what can be wrong before anything is opened. Errors: Invalid.
+func (c *Config) validate() error {
+	if c.CleanupTTL < leasing.MinCleanupTTL {
+		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, leasing.MinCleanupTTL)
+	}
+	return nil
 }
 
 const (
@@ -48,6 +59,10 @@ const (
 // Serve runs a reconciler until ctx ends. ready, unless nil, is called with the address once requests
 // are answered. What was begun is finished or left to the next start: nothing is lost by killing it.
 func Serve(ctx context.Context, c Config, ready func(address string)) (err error) {
+	c.CleanupTTL = cmp.Or(c.CleanupTTL, leasing.DefaultCleanupTTL)
+	if err := c.validate(); err != nil {
+		return err
+	}
 	tokens, err := webhook.LoadTokens(c.TokenFile)
 	if err != nil {
 		return err
@@ -110,7 +125,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Han
 	looped := make(chan struct{})
 	go func() {
 		defer close(looped)
-		_ = loop.New(engine, loop.Config{Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
+		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
 	}()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -91,6 +91,9 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 				return false, err
 			}
 			f.AfterID = e.ID
+			if f.SandboxID != "" {
+				f.FromSequence = e.Sequence
+			}
 		}
 	}
 	return true, c.lost(http.MethodGet, "/v1/events", true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))

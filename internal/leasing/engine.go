@@ -182,8 +182,21 @@ func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {
 }
 
 // Ledger implements sandbox.Reports.
-func (e *Engine) Ledger(context.Context) (sandbox.LedgerInfo, error) {
-	return sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}, nil
+func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
+	info := sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		feed, err := tx.Feed()
+		if err != nil {
+			return err
+		}
+		since, err := tx.DetailSince()
+		info.LastEventID, info.PurgedEventID, info.DetailSince = feed.Last, feed.Purged, since.Time()
+		return err
+	})
+	if err != nil {
+		return sandbox.LedgerInfo{}, err
+	}
+	return info, nil
 }
 
 // Deadlines of backend calls, and the pace of claims. A claim outlives three missed heartbeats;

@@ -148,12 +148,12 @@ func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironmen
 func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, id)
+		if err != nil {
+			return err
+		}
+		views, err := e.environmentViews(tx, []ledger.Environment{*row})
 		if err == nil {
-			env = environment(row)
-			if env.BudgetUse, err = e.budgetUse(tx, row); err != nil {
-				return err
-			}
-			env.Pool, err = e.poolStatus(tx, row)
+			env = views[0]
 		}
 		return err
 	})
@@ -164,27 +164,38 @@ func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Env
 func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.Environments()
-		envs = make([]sandbox.Environment, len(rows))
-		if err != nil {
-			return err
+		if err == nil {
+			envs, err = e.environmentViews(tx, rows)
 		}
-		for i := range rows {
-			envs[i] = environment(&rows[i])
-			if envs[i].BudgetUse, err = e.budgetUse(tx, &rows[i]); err != nil {
-				return err
-			}
-			if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
 	return envs, err
 }
 
+// environmentViews returns environments as their readers know them, with budget and pool. It is for
+// transactions that read: in others the position of the events is not known.
+func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]sandbox.Environment, error) {
+	feed, err := tx.Feed()
+	if err != nil {
+		return nil, err
+	}
+	envs := make([]sandbox.Environment, len(rows))
+	for i := range rows {
+		envs[i] = environment(&rows[i])
+		envs[i].LastEventID = feed.Last
+		if envs[i].BudgetUse, err = e.budgetUse(tx, &rows[i]); err != nil {
+			return nil, err
+		}
+		if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return envs, nil
+}
+
 // ReopenEnvironment implements sandbox.Environments.
-func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (env sandbox.Environment, err error) {
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, id)
 		if err != nil {
 			return err
@@ -195,10 +206,12 @@ func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (env sandbox.
 		if err := reopen(tx, row); err != nil {
 			return err
 		}
-		env = environment(row)
 		return tx.SaveEnvironment(row)
 	})
-	return env, err
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	return e.GetEnvironment(ctx, id)
 }
 
 func reopen(tx *ledger.Tx, row *ledger.Environment) error {
@@ -324,5 +337,6 @@ func environment(row *ledger.Environment) sandbox.Environment {
 	return sandbox.Environment{
 		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
 		EndedBy: row.EndedBy, EndedAt: row.EndedAt.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
+		RetiredAt: row.RetiredAt.Time(),
 	}
 }

@@ -59,11 +59,12 @@ func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, er
 }
 
 // Renew implements sandbox.Leases.
-func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (l sandbox.Lease, err error) {
+func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
 	if err := r.Validate(); err != nil {
-		return l, err
+		return sandbox.Lease{}, err
 	}
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+	var id string
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := currentOf(tx, r.ID)
 		if err != nil {
 			return err
@@ -85,13 +86,13 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (l sandbox.Lease, e
 		if err := tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": expiresAt(s, held, tx.Now).Time()}); err != nil {
 			return err
 		}
-		if err := tx.SaveSandbox(s); err != nil {
-			return err
-		}
-		l, err = e.view(tx, s)
-		return err
+		id = s.ID
+		return tx.SaveSandbox(s)
 	})
-	return l, err
+	if err != nil {
+		return sandbox.Lease{}, err
+	}
+	return e.readView(ctx, id)
 }
 
 // changeSettings gives a living lease other settings of its own.

@@ -16,12 +16,12 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 	return events, err
 }
 
-// FollowEvents implements sandbox.Reports.
+// FollowEvents implements sandbox.Reports. It holds one page of events, and none that nobody reads.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	f.Limit = 0
 	for {
 		changed := e.store.Changed()
-		events, err := e.ListEvents(ctx, f)
+		events, last, err := e.nextEvents(ctx, f)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -33,10 +33,14 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 				return err
 			}
 			f.AfterID = ev.ID
+			if f.SandboxID != "" {
+				f.FromSequence = ev.Sequence
+			}
 		}
 		if len(events) == sandbox.MaxPage {
 			continue
 		}
+		f.AfterID = last // what the filter leaves out was passed too
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -45,6 +49,19 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 			return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
 		}
 	}
+}
+
+// nextEvents returns a page of events and the latest one's id, both as of one moment.
+func (e *Engine) nextEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		if events, err = tx.Events(f); err != nil {
+			return err
+		}
+		feed, err := tx.Feed()
+		last = feed.Last
+		return err
+	})
+	return events, last, err
 }
 
 // ListDrift implements sandbox.Reports.

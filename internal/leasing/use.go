@@ -96,7 +96,7 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 				return err
 			}
 			s, err := mustSandbox(tx, u.row.ID)
-			if err != nil {
+			if err != nil || s.Retired != nil { // it was destroyed long ago
 				return err
 			}
 			if end != "" {

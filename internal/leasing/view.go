@@ -1,6 +1,8 @@
 package leasing
 
 import (
+	"time"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -20,7 +22,8 @@ func status(s *ledger.Sandbox, held, now ledger.Time) sandbox.LeaseStatus {
 	}
 }
 
-// view returns a sandbox as the lease that its readers know, with its cost and open findings.
+// view returns a sandbox as the lease that its readers know, with its cost and open findings. It is
+// for transactions that read: in others the position of the events is not known.
 func (e *Engine) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
 	views, err := e.views(tx, []ledger.Sandbox{*s})
 	if err != nil {
@@ -46,11 +49,19 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
+	feed, err := tx.Feed()
+	if err != nil {
+		return nil, err
+	}
 	leases := make([]sandbox.Lease, len(rows))
 	for i := range rows {
 		s := &rows[i]
 		leases[i] = lease(s, held[s.ID], tx.Now)
-		leases[i].Cost, leases[i].Drift = costs[s.ID], drift[s.ID]
+		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = costs[s.ID], drift[s.ID], feed.Last
+		if s.Retired != nil {
+			leases[i].Cost, leases[i].RetiredAt = s.Retired.Cost, s.Retired.RetiredAt.Time()
+			leases[i].ExpiresAt = time.Time{}
+		}
 	}
 	return leases, nil
 }

@@ -48,6 +48,9 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		if err != nil {
 			return err
 		}
+		if s.Retired != nil {
+			return nil
+		}
 		if s.ClaimedUntil > tx.Now {
 			return errClaimed
 		}

@@ -255,6 +255,11 @@ type Environment struct {
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
+	// RetiredAt is since when no more is kept of a destroyed environment than its name.
+	RetiredAt time.Time `json:"retired_at,omitzero"`
+	// LastEventID is the ledger's latest event as of this reading: whoever follows the events after it
+	// misses none and is told nothing twice.
+	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
 	// BudgetUse is set where there is a budget, Pool where there is a warm pool.
 	BudgetUse *BudgetUse  `json:"budget_use,omitempty"`
 	Pool      *PoolStatus `json:"pool,omitempty"`

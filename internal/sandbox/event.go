@@ -60,7 +60,9 @@ type EventFilter struct {
 	// FromSequence replays one sandbox's events after this sequence; 0 is from its creation.
 	// It needs SandboxID. One never issued is Invalid, one no longer retained EventSequenceExpired.
 	FromSequence int64
-	// AfterID continues a list after this event.
+	// AfterID goes on after this event; 0 begins with the oldest that is retained. One never issued is
+	// Invalid, one after which not all is retained EventSequenceExpired: read leases and environments
+	// anew, and follow from the LastEventID that they carry.
 	AfterID int64
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int

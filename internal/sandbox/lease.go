@@ -133,6 +133,12 @@ type Lease struct {
 	Cost NanoUSD `json:"cost_usd"`
 	// LastSequence is the sequence of the sandbox's latest event.
 	LastSequence int64 `json:"last_sequence"`
+	// LastEventID is the ledger's latest event as of this reading: whoever follows the events after it
+	// misses none and is told nothing twice.
+	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
+	// RetiredAt is since when no more is kept of a destroyed lease than whose it was, its generation,
+	// when and by what it ended, and what it cost.
+	RetiredAt time.Time `json:"retired_at,omitzero"`
 }
 
 // Acquire asks for an agent's lease in an environment.

@@ -23,7 +23,8 @@ type Environments interface {
 	// Errors: Invalid; Conflict when CreateOnly and it exists, when another owner has it, when the
 	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Provision returns.
 	PutEnvironment(ctx context.Context, p PutEnvironment) (Environment, error)
-	// GetEnvironment returns one, destroyed ones included. Errors: NotFound.
+	// GetEnvironment returns one, destroyed ones included, of which retention leaves the name (RetiredAt).
+	// Errors: NotFound.
 	GetEnvironment(ctx context.Context, id string) (Environment, error)
 	// ListEnvironments returns all that are not destroyed, by id.
 	ListEnvironments(ctx context.Context) ([]Environment, error)
@@ -40,13 +41,14 @@ type Leases interface {
 	// of callers one gets IsNew. Errors: Invalid; NotFound (environment); EnvironmentEnded;
 	// Conflict with ReasonOtherSettings, naming the fields, or ReasonOtherOwner; Failed.
 	Acquire(ctx context.Context, a Acquire) (Acquired, error)
-	// GetLease returns a lease in its current generation, ended ones included. Errors: NotFound.
+	// GetLease returns a lease in its current generation, ended ones included, of which retention leaves
+	// whose it was and how it ended (RetiredAt). Errors: NotFound: there never was such a lease.
 	GetLease(ctx context.Context, id string) (Lease, error)
 	// ObserveLease looks at the lease's sandbox on its backend first, records what drifted, and
 	// returns the lease; it changes no backend. An ended lease is returned without a look.
 	// Errors: NotFound; Unavailable when the backend instance cannot be reached.
 	ObserveLease(ctx context.Context, id string) (Lease, error)
-	// ListLeases returns leases by id.
+	// ListLeases returns leases by id, without those of which retention has left only that.
 	ListLeases(ctx context.Context, f LeaseFilter) ([]Lease, error)
 	// Renew counts as activity. Errors: NotFound, LeaseEnded, Conflict (generation, owner), Invalid.
 	Renew(ctx context.Context, r Renew) (Lease, error)
@@ -76,9 +78,10 @@ type Conditions interface {
 type Reports interface {
 	// Ledger identifies the ledger. Terraform state keeps its id.
 	Ledger(ctx context.Context) (LedgerInfo, error)
-	// ListEvents returns what is stored. Errors: Invalid, NotFound (sandbox), EventSequenceExpired.
+	// ListEvents returns what is retained. Errors: Invalid, NotFound (sandbox), EventSequenceExpired.
 	ListEvents(ctx context.Context, f EventFilter) ([]Event, error)
 	// FollowEvents calls yield with each event, stored and new, until ctx ends or yield returns an error.
+	// Errors: as ListEvents; EventSequenceExpired also when events went while yield was behind.
 	FollowEvents(ctx context.Context, f EventFilter, yield func(Event) error) error
 	// Costs sums usage periods, open ones up to now.
 	Costs(ctx context.Context, q CostQuery) (CostReport, error)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,16 +29,16 @@ type eventsInput struct {
 	EnvironmentID string `query:"environment_id"`
 	LeaseID       string `query:"lease_id"`
 	SandboxID     string `query:"sandbox_id"`
-	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence; needs sandbox_id."`
-	AfterID       int64  `query:"after_id" doc:"next_after_id of the page before."`
+	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence, such as a lease's last_sequence; needs sandbox_id."`
+	AfterID       int64  `query:"after_id" doc:"Go on after this event: next_after_id of the page before, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired when not all is retained after it."`
 	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
-	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, when following."`
+	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, and before it: what a reader that comes back sends."`
 }
 
 func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
 		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID,
-		FromSequence: in.FromSequence, AfterID: max(in.AfterID, in.LastEventID), Limit: in.Limit,
+		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Limit: in.Limit,
 	}
 	if accepts(r, wire.EventStream) {
 		return s.followEvents(w, r, service, filter)

@@ -11,6 +11,7 @@
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
+//	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 package loop
 
 import (
@@ -32,6 +33,10 @@ type Config struct {
 	Poll time.Duration
 	// SurveyEvery is the pace of drift detection, of the usage heartbeat and of accounting. Default 30s.
 	SurveyEvery time.Duration
+	// CleanupTTL is how long what was destroyed is kept; zero keeps it.
+	CleanupTTL time.Duration
+	// RetireEvery is the pace at which what is older is removed. Default 10m.
+	RetireEvery time.Duration
 	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
 	Reconnect time.Duration
 	Logger    *slog.Logger // nil discards
@@ -59,6 +64,9 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.SurveyEvery == 0 {
 		c.SurveyEvery = 30 * time.Second
 	}
+	if c.RetireEvery == 0 {
+		c.RetireEvery = 10 * time.Minute
+	}
 	if c.Reconnect == 0 {
 		c.Reconnect = time.Second
 	}
@@ -77,6 +85,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
+	if l.c.CleanupTTL > 0 {
+		l.wg.Go(func() { l.retire(ctx) })
+	}
 	l.dispatch(ctx)
 	l.wg.Wait()
 	return ctx.Err()
@@ -94,6 +105,27 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.RollUp(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
+		}
+	}
+}
+
+// retire removes what was destroyed long ago, at once and then at its pace.
+func (l *Loop) retire(ctx context.Context) {
+	tick := time.NewTicker(l.c.RetireEvery)
+	defer tick.Stop()
+	for {
+		done, err := l.engine.Retire(ctx, l.c.CleanupTTL)
+		if done != (leasing.Retired{}) {
+			l.c.Logger.Info("loop: removed what was destroyed long ago", "sandboxes", done.Sandboxes, "environments", done.Environments,
+				"events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.c.Logger.Warn("loop: removing what was destroyed long ago; it is tried again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

@@ -40,6 +40,8 @@ type Env struct {
 	FailKills func(fail bool)
 	// Running counts the sandboxes that exist on the backend.
 	Running func() int
+	// Retire removes what ended more than ttl ago, as a reconciler does.
+	Retire func(ttl time.Duration)
 	// BackendAway makes the backend unreachable, or reachable again.
 	BackendAway func(away bool)
 }
@@ -47,7 +49,7 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests, adoptTests} {
+	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests, adoptTests, retentionTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

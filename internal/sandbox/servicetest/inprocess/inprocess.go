@@ -71,11 +71,22 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 		Weaken:    backend.Weaken,
 		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		Running:   func() int { return len(backend.Sandboxes()) },
+		Retire:    func(ttl time.Duration) { retire(t, engine, ttl) },
 		BackendAway: func(isAway bool) {
 			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove, fake.OpAudit} {
 				backend.Fail(op, when(isAway, away))
 			}
 		},
+	}
+}
+
+func retire(t *testing.T, engine *leasing.Engine, ttl time.Duration) {
+	t.Helper()
+	if err := engine.RollUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Retire(t.Context(), ttl); err != nil {
+		t.Fatal(err)
 	}
 }
 
