@@ -87,6 +87,9 @@ func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) di
 	m.LeasedAt = value.Time(l.LeasedAt)
 	m.EndedAt = value.Time(l.EndedAt)
 	m.EndedBy = value.String(l.EndedBy)
+	if !l.RetiredAt.IsZero() { // the ledger has forgotten the rest, and the state has not
+		return nil
+	}
 	m.EndReason = value.String(l.EndReason)
 	m.Image = value.String(l.Image)
 	m.MemoryMB = types.Int64Value(l.Resources.MemoryMB)

@@ -31,7 +31,7 @@ func vanished(l sandbox.Lease, err error, m *Model) (diag.Diagnostic, bool) {
 	case !l.EndedAt.IsZero() && !l.EndedBy.EndedByRules():
 		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s %s", id, title(l.EndedBy)),
 			fmt.Sprintf("Lease %s (generation %d, sandbox %s) ended at %s as %s: %s. It was last seen at %s and had cost $%s. %s",
-				id, l.Generation, l.SandboxID, value.Time(l.EndedAt).ValueString(), l.EndedBy, l.EndReason, lastSeen(l), l.Cost, next)), true
+				id, l.Generation, l.SandboxID, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), lastSeen(l), l.Cost, next)), true
 	default:
 		return nil, false
 	}
@@ -53,7 +53,7 @@ func notices(l sandbox.Lease, m *Model) diag.Diagnostics {
 		}
 		diags.AddWarning(fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
 			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. This is no drift. %s",
-			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, l.EndReason, l.Cost, next))
+			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next))
 	}
 	if len(l.Drift) > 0 {
 		diags.AddWarning(fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
@@ -72,7 +72,18 @@ func findings(drift []sandbox.DriftFinding) string {
 	return strings.Join(lines, "\n")
 }
 
+// reason is why a lease ended, in words.
+func reason(l sandbox.Lease) string {
+	if l.RetiredAt.IsZero() {
+		return l.EndReason
+	}
+	return "the ledger has kept no more about it since " + value.Time(l.RetiredAt).ValueString()
+}
+
 func lastSeen(l sandbox.Lease) string {
+	if !l.RetiredAt.IsZero() {
+		return value.Time(l.EndedAt).ValueString()
+	}
 	if l.ObservedAt.IsZero() {
 		return value.Time(l.LastActivity).ValueString()
 	}

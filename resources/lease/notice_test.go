@@ -96,6 +96,48 @@ func TestEndIsToldOnce(t *testing.T) {
 	}
 }
 
+// retired is what a ledger still knows of a lease that ended long ago.
+func retired(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
+	return sandbox.Lease{ID: l.ID, AgentDID: l.AgentDID, EnvironmentID: l.EnvironmentID, Owner: l.Owner, Generation: l.Generation,
+		Status: sandbox.LeaseDestroyed, SandboxID: l.SandboxID, LeasedAt: l.LeasedAt, EndedAt: noon.Add(time.Hour), EndedBy: by,
+		Cost: l.Cost, RetiredAt: noon.Add(800 * time.Hour)}
+}
+
+// A state that was not refreshed for as long as the ledger keeps what was destroyed.
+func TestRetiredLeaseIsNoDrift(t *testing.T) {
+	t.Parallel()
+	m, l := known()
+	l.Image, l.Resources = "player", sandbox.Resources{MemoryMB: 128, CPUMillis: 500, PIDs: 64}
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
+		t.Fatal(diags)
+	}
+	before := m
+	l = retired(l, sandbox.EndedByTTL)
+	if d, gone := vanished(l, nil, &m); gone {
+		t.Fatalf("it is dropped: %v", d)
+	}
+	diags := notices(l, &m)
+	if len(diags) != 1 || diags[0].Summary() != "Lease did:plc:a::catan-7 Ended" || !strings.Contains(diags[0].Detail(), "by ttl: the ledger has kept no more about it since 2026-09-17T20:00:00Z. It cost $0.0015.") {
+		t.Errorf("got %v", diags)
+	}
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
+		t.Fatal(diags)
+	}
+	if m.Image != before.Image || m.MemoryMB != before.MemoryMB || m.CPUs != before.CPUs || m.PIDs != before.PIDs {
+		t.Errorf("what the ledger has forgotten is lost from the state: %+v", m)
+	}
+	if !m.ended() || m.EndedBy.ValueString() != "ttl" || m.EndedAt.IsNull() {
+		t.Errorf("its end is not in the state: %+v", m)
+	}
+	if diags := notices(l, &m); len(diags) != 0 {
+		t.Errorf("it is told again: %v", diags)
+	}
+	m.Status = before.Status
+	if d, gone := vanished(retired(l, sandbox.EndedByCrashed), nil, &m); !gone || !strings.Contains(d.Detail(), "last seen at 2026-08-15T13:00:00Z") {
+		t.Errorf("a crash is drift, however long ago: %v", d)
+	}
+}
+
 func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 	t.Parallel()
 	m, l := known()
