@@ -37,6 +37,8 @@ type Engine struct {
 	log      *slog.Logger
 	version  string
 	receipts *receipts
+	// lastSamples holds one value for each last reading under way.
+	lastSamples chan struct{}
 
 	// life ends with Close; what an engine does for nobody's request runs on it.
 	life context.Context
@@ -70,7 +72,7 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
-		sampling: make(map[string]struct{}),
+		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 	}
 	for _, x := range c.Executors {
 		e.backends[x.Backend()] = &backend{Executor: x}
