@@ -30,12 +30,12 @@ var errLostFromPool = errors.New("the sandbox from the pool could not be used")
 
 func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (sandbox.Acquired, error) {
 	var (
-		t  *task
-		id string
+		t     *task
+		id    string
+		isNew bool
 	)
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		t = nil
-		id, t, err = e.findOrBegin(tx, a, warm)
+		id, t, isNew, err = e.findOrBegin(tx, a, warm)
 		return err
 	})
 	if err != nil {
@@ -61,79 +61,85 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	l, err := e.readView(ctx, id)
-	return sandbox.Acquired{Lease: l, IsNew: t != nil}, err
+	return sandbox.Acquired{Lease: l, IsNew: isNew}, err
 }
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
 // for its first step. warm permits to take it from a pool.
-func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (string, *task, error) {
+func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id string, t *task, isNew bool, err error) {
 	env, err := mustEnvironment(tx, a.EnvironmentID)
 	if err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	l, err := tx.Lease(leaseID)
 	if err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	var generation int64 = 1
 	if l != nil {
 		s, held, err := currentOf(tx, leaseID)
 		if err != nil {
-			return "", nil, err
+			return "", nil, false, err
 		}
 		if live(s, held, tx.Now) {
-			return s.ID, nil, sameLease(s, a)
+			return s.ID, nil, false, sameLease(s, a)
 		}
 		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
 			if err := e.endLease(tx, s, *end); err != nil {
-				return "", nil, err
+				return "", nil, false, err
 			}
 			if err := tx.SaveSandbox(s); err != nil {
-				return "", nil, err
+				return "", nil, false, err
 			}
 		}
 		generation = l.Generation + 1
 	}
 	spec := a.Settings.Apply(env.Spec)
 	if err := mayLease(env, spec); err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
 	if err := e.mayAfford(tx, env, next); err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	t, s, err := e.begin(tx, env, next, warm)
 	if err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	if l == nil {
 		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now, Generation: generation, SandboxID: s.ID}
-		return s.ID, t, tx.CreateLease(l)
+		return s.ID, t, true, tx.CreateLease(l)
 	}
 	l.Generation, l.SandboxID = generation, s.ID
-	return s.ID, t, tx.SaveLease(l)
+	return s.ID, t, true, tx.SaveLease(l)
 }
 
-// begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first step.
+// begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
+// step, nil where that has to wait.
 func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
 	accepted := map[string]any{"owner": s.Owner, "generation": s.Generation}
-	store := tx.CreateSandbox
+	store, first := tx.CreateSandbox, actSpawn
 	if warm {
-		if t, row, err = e.takeFromPool(tx, s, env); err != nil {
+		if row, err = takeFromPool(tx, s, env); err != nil {
 			return nil, nil, err
 		}
 	}
 	if row != nil {
 		accepted["from_pool"] = true
-		store = tx.SaveSandbox
+		store, first = tx.SaveSandbox, actAssign
 	} else {
-		t, row = e.reserve(tx, s, actSpawn), s
+		row = s
+	}
+	if t, err = e.take(tx, row, first); err != nil {
+		return nil, nil, err
 	}
 	if err := tx.AppendSandboxEvent(row, sandbox.EventAccepted, accepted); err != nil {
 		return nil, nil, err
 	}
-	t.row = *row
+	if t != nil {
+		t.row = *row
+	}
 	return t, row, store(row)
 }
 
@@ -141,7 +147,7 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox
 func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID *string, generation int64) *ledger.Sandbox {
 	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, spec.Env)
-	return &ledger.Sandbox{
+	s := &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), LeaseID: leaseID, Generation: generation,
 		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
 		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
@@ -151,6 +157,10 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
 	}
+	if leaseID != nil {
+		keepState(s, spec.State)
+	}
+	return s
 }
 
 // sameLease refuses an acquire that asks for something else than the living lease is.

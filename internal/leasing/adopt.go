@@ -194,6 +194,9 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if f.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
+	if err := f.engine.adoptState(tx, s); err != nil {
+		return err
+	}
 	if err := tx.CreateSandbox(s); err != nil { // its usage refers to it
 		return err
 	}

@@ -18,6 +18,10 @@ const (
 	actSleep  action = "sleep"
 	actWake   action = "wake"
 	actKill   action = "kill"
+	// actSave saves /data. It is a checkpoint while the sandbox is wanted, and the last save after.
+	actSave action = "save"
+	// actThaw lets a sandbox go on that somebody had frozen for a checkpoint and died.
+	actThaw action = "thaw"
 )
 
 // ending is a reason for which a lease ends.
@@ -35,16 +39,19 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		return actNone, ledger.Never, nil
 	}
 	if s.Desired == ledger.Gone {
-		return actKill, now, nil
+		return lastStep(s), now, nil
 	}
 	if end := timeUp(s, held, now); end != nil {
-		return actKill, now, end
+		return lastStep(s), now, end
 	}
 	if s.Phase == sandbox.PhasePending {
 		if unassigned(s) {
 			return actAssign, now, nil
 		}
 		return actSpawn, now, nil
+	}
+	if interrupted(s, now) {
+		return actThaw, now, nil
 	}
 	due := expiresAt(s, held, now)
 	if pooled(s) {
@@ -56,11 +63,35 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
 		idle := max(s.LastActivity.Add(s.SleepAfter), held)
 		if idle <= now {
-			return actSleep, now, nil
+			return restStep(s), now, nil
 		}
 		due = min(due, idle)
 	}
-	return actNone, due, nil
+	if at := checkpointAt(s); at > now {
+		return actNone, min(due, at), nil
+	}
+	return actSave, now, nil
+}
+
+// lastStep is the next one of a sandbox that is to go.
+func lastStep(s *ledger.Sandbox) action {
+	if mustSave(s) {
+		return actSave
+	}
+	return actKill
+}
+
+// insteadOf returns the step that a request wants, where it may go before the one that is due: nobody
+// waits for a checkpoint.
+func insteadOf(next, want action, s *ledger.Sandbox, held, now ledger.Time) action {
+	isFree := next == actNone || next == actSave && s.Desired == ledger.Present
+	switch {
+	case isFree && want == actWake && s.Phase == sandbox.PhaseAsleep:
+		return actWake
+	case isFree && want == actSleep && s.Phase == sandbox.PhaseAwake && held <= now:
+		return restStep(s)
+	}
+	return next
 }
 
 // expiresAt is min(last activity + ttl, leased_at + max_lifetime), where a hold is activity until

@@ -20,6 +20,8 @@ type Config struct {
 	Executors []sandbox.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
+	// State keeps what environments keep of /data. Without it an environment cannot keep any.
+	State StateStore
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
@@ -37,8 +39,9 @@ type Engine struct {
 	log      *slog.Logger
 	version  string
 	receipts *receipts
-	// lastSamples holds one value for each last reading under way.
-	lastSamples chan struct{}
+	state    StateStore
+	// saving holds one element for each save under way.
+	saving chan struct{}
 
 	// life ends with Close; what an engine does for nobody's request runs on it.
 	life context.Context
@@ -72,7 +75,7 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
-		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
+		sampling: make(map[string]struct{}), state: c.State, saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
 		e.backends[x.Backend()] = &backend{Executor: x}

@@ -20,6 +20,9 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
+	if p.State != nil && e.state == nil {
+		return sandbox.Environment{}, errNoStore
+	}
 	instance, err := x.reach(ctx)
 	if err != nil {
 		return sandbox.Environment{}, err
@@ -87,6 +90,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
 	}
 	for i := range rows {
+		followState(&rows[i], p.State)
 		if err := followEnvironment(tx, &rows[i], p.EnvironmentSpec); err != nil {
 			return err
 		}
@@ -109,7 +113,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 // it has none of its own.
 func followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) error {
 	if s.Desired != ledger.Present {
-		return nil
+		return tx.SaveSandbox(s)
 	}
 	applied := s.Settings.Apply(spec)
 	s.TTL, s.SleepAfter, s.ExpiryConditions = ledger.SpanOf(applied.TTL), ledger.SpanOf(*applied.SleepAfter), applied.ExpiryConditions

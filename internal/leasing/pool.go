@@ -231,30 +231,30 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 	return p, err
 }
 
-// takeFromPool gives a waiting sandbox to a new generation of a lease, with a claim to assign it, or
-// returns nil when none fits. The caller makes the lease name it.
-func (e *Engine) takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*task, *ledger.Sandbox, error) {
+// takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned, or returns nil
+// when none fits. The caller makes the lease name it.
+func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger.Sandbox, error) {
 	if env.Spec.WarmPool == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	rows, err := tx.PoolSandboxes(env.ID)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := choose(rows, want, env, tx.Now)
 	if s == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
 	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.LeaseID, s.Generation, s.AgentDID, s.Owner = want.LeaseID, want.Generation, want.AgentDID, want.Owner
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
 	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
-	s.Attempts, s.LastError = 0, ""
-	return e.reserve(tx, s, actAssign), s, nil
+	s.Attempts, s.LastError, s.State = 0, "", want.State
+	return s, nil
 }
 
 // choose returns the sandbox that waits longest and can be what is wanted, one asleep before one that

@@ -21,13 +21,21 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			return nil
 		}
 		s.ClaimedFor, s.ClaimedUntil = "", 0
+		if out.stuck {
+			s.ClaimedFor = string(actSave) // as if its process had died
+		}
 		if out.sampled {
 			if err := tx.AddCPU(s, ledger.Span(out.cpu.Microseconds())); err != nil {
 				return err
 			}
 		}
+		if out.frozen && s.Phase == sandbox.PhaseAwake {
+			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen"}); err != nil {
+				return err
+			}
+		}
 		if out.err != nil {
-			err = e.settleFailure(tx, s, t, out.err)
+			err = e.settleFailure(tx, s, t, out)
 		} else {
 			err = e.settleSuccess(tx, s, t, out)
 		}
@@ -69,6 +77,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 				return err
 			}
 		}
+		if err := settleRestored(tx, s, out.restored); err != nil {
+			return err
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, since, sandbox.EventReady, nil)
 	case actSleep:
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": s.SleepMode})
@@ -77,14 +88,24 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if s.SleepMode == sandbox.SleepStop {
 			s.CPUMark = 0
 		}
+		if err := settleRestored(tx, s, out.restored); err != nil {
+			return err
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
 		if s.SleepMode == sandbox.SleepStop {
 			s.CPUMark = 0 // it started anew, and so did the engine's count
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
+	case actSave:
+		return settleSaved(tx, s, t, out.saved)
+	case actThaw:
+		return nil
 	default:
 		s.DestroyedAt = tx.Now
+		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
+			return err
+		}
 		if err := tx.RemoveHolds(s.ID); err != nil {
 			return err
 		}
@@ -111,7 +132,8 @@ func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, a
 	return tx.AppendSandboxEvent(s, t, data)
 }
 
-func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause error) error {
+func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
+	cause := out.err
 	code := sandbox.CodeOf(cause)
 	data := map[string]any{"code": code, "error": cause.Error()}
 	switch {
@@ -130,8 +152,10 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause 
 	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
 		s.LastError = cause.Error()
 		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
-	case (t.action == actSleep || t.action == actWake || t.action == actAssign) && code == sandbox.NotFound:
+	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
 		return e.vanish(tx, s)
+	case t.action == actSave:
+		return e.settleUnsaved(tx, s, t, out)
 	}
 	s.Attempts++
 	s.LastError = cause.Error()
@@ -166,6 +190,9 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 		return err
 	}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, map[string]any{"kind": sandbox.DriftVanished}); err != nil {
+		return err
+	}
+	if err := vanishedState(tx, s); err != nil {
 		return err
 	}
 	s.ObservedAt = e.backends[s.Backend].lastThere(s, tx.Now)

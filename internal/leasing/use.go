@@ -16,14 +16,15 @@ type use struct {
 	engine *Engine
 	row    ledger.Sandbox
 	holder string
-	once   sync.Once
+	// changes: it may change /data.
+	changes bool
+	once    sync.Once
 }
 
 // enter waits until a lease's sandbox is awake, waking it as needed, and holds it. start is
 // recorded as an event unless empty.
 func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef, start sandbox.EventType, data any) (*use, error) {
 	for {
-		changed := e.store.Changed()
 		u := &use{engine: e, holder: e.ids(sandbox.LedgerIDLength)}
 		var ready bool
 		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -39,7 +40,7 @@ func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef, start sandbox.Ev
 			e.mu.Unlock()
 			return u, nil
 		}
-		if err := e.toward(ctx, u.row.ID, actWake, changed); err != nil {
+		if err := e.toward(ctx, u.row.ID, actWake); err != nil {
 			return nil, err
 		}
 	}
@@ -58,7 +59,7 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 		return false, errEnded(s, held, tx.Now)
 	}
 	u.row = *s
-	if s.Phase != sandbox.PhaseAwake || s.ClaimedUntil > tx.Now {
+	if !usable(s, tx.Now) {
 		return false, nil
 	}
 	if start != "" {
@@ -73,15 +74,40 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 }
 
 // toward takes a sandbox one step toward a wanted action, or waits while somebody else works on it.
-func (e *Engine) toward(ctx context.Context, sandboxID string, want action, changed <-chan struct{}) error {
+func (e *Engine) toward(ctx context.Context, sandboxID string, want action) error {
 	t, err := e.claim(ctx, sandboxID, want)
-	if errors.Is(err, errClaimed) || err == nil && t == nil {
-		return e.pause(ctx, changed, ledger.At(e.now().Add(firstRetry)))
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errClaimed):
+		return e.awaitFree(ctx, sandboxID)
+	case err != nil:
 		return err
+	case t == nil:
+		return e.pause(ctx, e.store.Changed(), ledger.At(e.now().Add(firstRetry)))
 	}
-	return asError(e.run(ctx, t))
+	if err := e.run(ctx, t); t.action != actSave || ctx.Err() != nil {
+		return asError(err)
+	}
+	return nil // nobody's request fails because a state cannot be saved: the lease says so
+}
+
+// awaitFree waits while somebody works on a sandbox and it cannot be used.
+func (e *Engine) awaitFree(ctx context.Context, sandboxID string) error {
+	for {
+		changed := e.store.Changed()
+		var s *ledger.Sandbox
+		var now ledger.Time
+		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			now = tx.Now
+			s, err = mustSandbox(tx, sandboxID)
+			return err
+		})
+		if err != nil || s.ClaimedUntil <= now || usable(s, now) {
+			return err
+		}
+		if err := e.pause(ctx, changed, s.ClaimedUntil); err != nil {
+			return err
+		}
+	}
 }
 
 // leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
@@ -107,6 +133,9 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 			if succeeded {
 				s.ObservedAt = tx.Now
 			}
+			if u.changes {
+				noteChange(s, tx.Now)
+			}
 			if succeeded && s.Desired == ledger.Present {
 				if err := touch(tx, s); err != nil {
 					return err
@@ -130,6 +159,7 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
+	u.changes = true // a command that fails may have written before
 	began := e.now()
 	res, runErr := e.backends[u.row.Backend].Exec(ctx, e.handle(&u.row), req)
 	finished := map[string]any{"exit_code": res.ExitCode, "seconds": e.now().Sub(began).Round(time.Millisecond).Seconds()}
@@ -192,7 +222,6 @@ func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, e
 // rest brings a sandbox that nobody uses into a phase.
 func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want action, phase sandbox.Phase) (sandbox.Lease, error) {
 	for {
-		changed := e.store.Changed()
 		var id string
 		var reached bool
 		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
@@ -218,7 +247,7 @@ func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want action, phas
 		if reached {
 			return e.readView(ctx, id)
 		}
-		if err := e.toward(ctx, id, want, changed); err != nil {
+		if err := e.toward(ctx, id, want); err != nil {
 			return sandbox.Lease{}, err
 		}
 	}
@@ -234,6 +263,7 @@ func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string,
 	if err != nil {
 		return err
 	}
+	u.changes = true
 	cause := e.backends[u.row.Backend].CopyTo(ctx, e.handle(&u.row), dir, tar)
 	if err := u.leave(ctx, cause == nil, "", nil); err != nil {
 		return err

@@ -77,7 +77,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		LeasedAt: s.LeasedAt.Time(), ReadyAt: s.ReadyAt.Time(), LastActivity: s.LastActivity.Time(),
 		ExpiresAt: expiresAt(s, held, now).Time(), ObservedAt: s.ObservedAt.Time(),
 		EndedAt: s.EndedAt.Time(), EndedBy: s.EndedBy, EndReason: s.EndReason, DestroyedAt: s.DestroyedAt.Time(),
-		Attempts: s.Attempts, LastError: s.LastError, LastSequence: s.LastSequence,
+		State: leaseState(s), Attempts: s.Attempts, LastError: s.LastError, LastSequence: s.LastSequence,
 	}
 	if s.Desired == ledger.Present {
 		if end := timeUp(s, held, now); end != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 )
 
 // task is one claimed step on one sandbox.
@@ -16,7 +17,13 @@ type task struct {
 	claim  string
 	// again: an earlier try may have reached the backend.
 	again bool
+	// began is when it was claimed; object is where a save goes.
+	began  ledger.Time
+	object string
 }
+
+// last reports whether a save is the last one, of a sandbox that is to go.
+func (t *task) last() bool { return t.row.Desired == ledger.Gone }
 
 // errClaimed: somebody works on the sandbox now.
 var errClaimed = errors.New("claimed")
@@ -60,17 +67,17 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 				return err
 			}
 		}
+		wanted := insteadOf(next, want, s, held, tx.Now)
 		switch {
-		case next == actNone && want == actWake && s.Phase == sandbox.PhaseAsleep,
-			next == actNone && want == actSleep && s.Phase == sandbox.PhaseAwake && held <= tx.Now:
-			next = want
-		case next != actNone && s.DueAt > tx.Now:
-			return nil // it waits for a retry
-		case next == actNone:
+		case wanted == actNone:
 			s.DueAt = due
 			return tx.SaveSandbox(s)
+		case wanted == next && s.DueAt > tx.Now:
+			return nil // it waits for a retry
 		}
-		t = e.reserve(tx, s, next)
+		if t, err = e.take(tx, s, wanted); err != nil {
+			return err
+		}
 		return tx.SaveSandbox(s)
 	})
 	if err != nil {
@@ -80,9 +87,23 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 	return t, nil
 }
 
+// take puts a claim on a row, unless the step has to wait: then it returns nil, and the row is due
+// later. Its caller stores the row.
+func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
+	switch a {
+	case actSpawn, actAssign:
+		if mayBegin, err := e.takeState(tx, s); err != nil || !mayBegin {
+			return nil, err
+		}
+	case actSave:
+		return e.takeSave(tx, s)
+	}
+	return e.reserve(tx, s, a), nil
+}
+
 // reserve puts a claim on a row, which its caller stores.
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) *task {
-	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0}
+	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
 	s.Claim, s.ClaimedFor = t.claim, string(a)
 	s.ClaimedUntil = tx.Now.Add(ledger.Span(claimTTL.Microseconds()))
 	t.row = *s
@@ -100,6 +121,9 @@ func (e *Engine) keep(t *task) {
 }
 
 func (e *Engine) release(t *task) {
+	if t.action == actSave {
+		<-e.saving
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.claims, t.claim)
@@ -115,6 +139,7 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 		done <- e.settle(detached, t, e.act(detached, t))
 	})
 	if !started {
+		e.release(t)
 		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
 	}
 	select {
@@ -133,6 +158,12 @@ type outcome struct {
 	cpu   time.Duration
 	// sampled: cpu is a reading.
 	sampled bool
+	// restored is what /data was filled with, saved what was stored of it.
+	restored *sandbox.SavedState
+	saved    *state.Archive
+	// unread: a save failed before the store had a part in it. frozen: nothing of the sandbox runs
+	// any more. stuck: it was frozen for a checkpoint and does not run again.
+	unread, frozen, stuck bool
 }
 
 // act does a step's one thing on the backend.
@@ -145,26 +176,17 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	var out outcome
 	switch t.action {
 	case actSpawn:
-		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
-		defer cancel()
-		if out.err = x.Spawn(ctx, e.spec(&t.row)); out.err == nil && t.again {
-			// An earlier try may have started it: usage counts from then.
-			if obs, err := x.Inspect(ctx, h); err == nil {
-				out.since = obs.StartedAt
-			}
-		}
+		out = e.spawn(ctx, x, t, h)
 	case actAssign:
-		ctx, cancel := context.WithTimeout(ctx, restTimeout)
-		defer cancel()
-		if out.err = x.Assign(ctx, e.spec(&t.row)); out.err == nil {
-			out.err = x.Wake(ctx, h)
-		}
+		out = e.assign(ctx, x, t, h)
 	case actSleep:
 		out = e.sample(ctx, x, h)
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = x.Sleep(ctx, h, t.row.SleepMode)
-	case actWake:
+	case actSave:
+		out = e.save(ctx, x, t, h)
+	case actWake, actThaw:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = x.Wake(ctx, h)
@@ -176,21 +198,38 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	return out
 }
 
-// lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
-// of them would hold up what they stand beside.
-const lastSamples = 4
+func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
+	defer cancel()
+	if out.err = x.Spawn(bounded, e.spec(&t.row)); out.err != nil {
+		return out
+	}
+	if t.again { // an earlier try may have started it: usage counts from then
+		if obs, err := x.Inspect(bounded, h); err == nil {
+			out.since = obs.StartedAt
+		}
+	}
+	out.restored, out.err = e.prepare(ctx, x, t, h)
+	return out
+}
+
+func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+	bounded, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	if out.err = x.Assign(bounded, e.spec(&t.row)); out.err != nil {
+		return out
+	}
+	if out.err = x.Wake(bounded, h); out.err == nil {
+		out.restored, out.err = e.prepare(ctx, x, t, h)
+	}
+	return out
+}
 
 // sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
 // not wait for it: an engine may take a second to answer, and the reading of the last command or
-// heartbeat then stands, as it does where many sandboxes end at once.
+// heartbeat then stands.
 func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbox.Handle, end func(context.Context, sandbox.Handle) error) outcome {
 	if t.row.Phase != sandbox.PhaseAwake {
-		return outcome{err: end(ctx, h)}
-	}
-	select {
-	case e.lastSamples <- struct{}{}:
-		defer func() { <-e.lastSamples }()
-	default:
 		return outcome{err: end(ctx, h)}
 	}
 	sampling, stop := context.WithCancel(ctx)
@@ -221,11 +260,13 @@ func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outco
 func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledger.Sandbox, now ledger.Time) bool) (*ledger.Sandbox, error) {
 	for {
 		changed := e.store.Changed()
-		var s *ledger.Sandbox
+		var s, holder *ledger.Sandbox
 		var now ledger.Time
 		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 			now = tx.Now
-			s, err = mustSandbox(tx, sandboxID)
+			if s, err = mustSandbox(tx, sandboxID); err == nil && s.State.Role == sandbox.RoleWaiting {
+				holder, err = tx.StateHolder(s.State.Key)
+			}
 			return err
 		})
 		if err != nil || done(s, now) {
@@ -233,6 +274,12 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledge
 		}
 		if s.ClaimedUntil <= now && s.DueAt <= now {
 			if err := e.Work(ctx, sandboxID); err != nil {
+				return s, err
+			}
+			continue
+		}
+		if holder != nil {
+			if err := e.awaitState(ctx, s, holder, now, changed); err != nil {
 				return s, err
 			}
 			continue

@@ -22,6 +22,7 @@ type world struct {
 	path    string
 	store   *ledger.Store
 	backend *fake.Executor
+	bucket  *bucket
 	engine  *leasing.Engine
 	stop    func()
 	now     func() time.Time // the ledger's clock
@@ -44,7 +45,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, path: filepath.Join(dir, "ledger.db"), backend: fake.New("engine-1", nil), stop: func() {},
-			now: time.Now, poll: time.Minute}
+			bucket: newBucket(t), now: time.Now, poll: time.Minute}
 		w.open()
 		defer w.close()
 		f(w)
@@ -63,7 +64,7 @@ func (w *world) open() {
 
 func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend},
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend}, State: w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test"})
 	if err != nil {
 		w.Fatal(err)

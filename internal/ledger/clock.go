@@ -131,10 +131,12 @@ func (tx *Tx) moveClock(step Span) error {
 		columns      []string
 	}{
 		{"sandboxes", living, []string{"leased_at", "ready_at", "last_activity", "observed_at", "pooled_at",
-			"hard_deadline", "due_at", "claimed_until"}},
+			"hard_deadline", "due_at", "claimed_until",
+			"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
 		{"holds", "1 = 1", []string{"until"}},
 		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
+		{"doomed_objects", "1 = 1", []string{"delete_at"}},
 	}
 	for _, m := range moves {
 		set := make(map[string]any, len(m.columns))

@@ -132,6 +132,8 @@ type Sandbox struct {
 	// HardDeadline is the deadline that its backend was given when it was made; 0 is leased_at +
 	// max_lifetime.
 	HardDeadline Time
+	// State is where the state of its /data stands; without a Key none is kept.
+	State State `gorm:"embedded;embeddedPrefix:state_"`
 
 	DueAt        Time
 	Attempts     int64

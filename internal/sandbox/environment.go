@@ -125,6 +125,9 @@ type EnvironmentSpec struct {
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
 	Budget           *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
 	WarmPool         *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
+	State            *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
+	InitialState     map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
+	Skills           map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
 }
 
 // WithDefaults returns the specification with every default filled in.
@@ -145,6 +148,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	}
 	s.WarmPool = s.WarmPool.withDefaults()
 	s.Confinement = s.Confinement.WithDefaults()
+	s.State = s.State.withDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
@@ -196,6 +200,8 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.leaseFields()...)
 	f = append(f, s.Confinement.fields()...)
 	f = append(f, s.WarmPool.fields()...)
+	f = append(f, s.State.fields()...)
+	f = append(f, s.seedFields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
 		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")
 	}

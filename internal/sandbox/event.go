@@ -23,6 +23,11 @@ const (
 	EventConditionApplied EventType = "condition.applied"
 	EventConditionStale   EventType = "condition.stale"
 	EventEnded            EventType = "lease.ended"
+	EventStateRestored    EventType = "sandbox.state_restored"
+	EventStateCopied      EventType = "sandbox.state_copied" // in place of restored: it saves nothing
+	EventStateSaved       EventType = "sandbox.state_saved"
+	EventStateSaveFailed  EventType = "sandbox.state_save_failed" // the first failure in a row
+	EventStateLost        EventType = "sandbox.state_lost"
 	EventDestroyFailed    EventType = "sandbox.destroy_failed"
 	EventDestroyed        EventType = "sandbox.destroyed"
 

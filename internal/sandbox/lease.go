@@ -125,6 +125,8 @@ type Lease struct {
 	EndReason string    `json:"end_reason,omitempty"`
 	// DestroyedAt is when the backend confirmed that the sandbox is gone.
 	DestroyedAt time.Time `json:"destroyed_at,omitzero"`
+	// State is where the state of /data stands, nil where the environment keeps none.
+	State *LeaseState `json:"state,omitempty"`
 	// Attempts counts failed tries of the step at hand; LastError is the last one's text.
 	Attempts  int64  `json:"attempts,omitempty"`
 	LastError string `json:"last_error,omitempty"`

@@ -12,6 +12,7 @@
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
+//	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
 package loop
 
 import (
@@ -27,8 +28,7 @@ import (
 
 // Config tunes a loop; zero values take the defaults.
 type Config struct {
-	// Workers bounds the steps at work at once. Default 128: a backend bounds its own calls, and puts
-	// first what matters most of all that it is asked for.
+	// Workers bounds the steps at work at once. Default 16: a backend bounds its own calls.
 	Workers int
 	// Poll is the backstop behind commits and timers. Default 5s.
 	Poll time.Duration
@@ -57,7 +57,7 @@ type Loop struct {
 // New makes a loop.
 func New(e *leasing.Engine, c Config) *Loop {
 	if c.Workers == 0 {
-		c.Workers = 128
+		c.Workers = 16
 	}
 	if c.Poll == 0 {
 		c.Poll = 5 * time.Second
@@ -94,7 +94,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// account counts ended usage at the pace of surveys.
+// account counts ended usage, and deletes what is not needed any more, at the pace of surveys.
 func (l *Loop) account(ctx context.Context) {
 	tick := time.NewTicker(l.c.SurveyEvery)
 	defer tick.Stop()
@@ -106,6 +106,9 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.RollUp(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
+		}
+		if err := l.engine.CollectStates(ctx); err != nil && ctx.Err() == nil {
+			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
 		}
 	}
 }

@@ -107,6 +107,16 @@ CREATE TABLE sandboxes (
     pooled_at         BIGINT NOT NULL DEFAULT 0, -- made for a pool then
     -- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
     hard_deadline     BIGINT NOT NULL DEFAULT 0,
+    state_spec        TEXT, -- JSON of sandbox.StateSpec; NULL: no state of /data is kept
+    state_key         TEXT COLLATE "C" NOT NULL DEFAULT '', -- whose state it is
+    state_role        TEXT    NOT NULL DEFAULT '' CHECK (state_role IN ('', 'waiting', 'holder', 'copy', 'done', 'lost')),
+    state_restored    TEXT, -- JSON of sandbox.SavedState
+    state_changed_at  BIGINT NOT NULL DEFAULT 0, -- the last known change
+    state_saved_at    BIGINT NOT NULL DEFAULT 0, -- as of then it is saved
+    state_tried_at    BIGINT NOT NULL DEFAULT 0, -- the last try to save it began
+    state_failing_since BIGINT NOT NULL DEFAULT 0,
+    state_error       TEXT    NOT NULL DEFAULT '',
+    state_error_code  TEXT    NOT NULL DEFAULT '',
     -- When to look again: nobody works on it before its claim has run out.
     wake_at           BIGINT GENERATED ALWAYS AS (GREATEST(due_at, claimed_until)) STORED,
     -- When a lease ends that nothing uses.
@@ -120,6 +130,34 @@ CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' 
 CREATE INDEX sandboxes_environment ON sandboxes (environment_id) WHERE phase <> 'gone';
 -- A survey reads an instance's sandboxes in pages.
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
+
+-- Two never save the state of one key.
+CREATE UNIQUE INDEX sandboxes_state_holder ON sandboxes (state_key) WHERE state_role = 'holder';
+CREATE INDEX sandboxes_state_waiting ON sandboxes (state_key) WHERE state_role = 'waiting';
+
+-- The last published state of each key.
+CREATE TABLE saved_states (
+    key            TEXT COLLATE "C" PRIMARY KEY,
+    agent_did      TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    sandbox_id     TEXT COLLATE "C" NOT NULL, -- who saved it
+    generation     BIGINT NOT NULL,
+    saved_at       BIGINT NOT NULL,
+    object         TEXT COLLATE "C" NOT NULL,
+    sha256         TEXT    NOT NULL,
+    bytes          BIGINT NOT NULL, -- as stored
+    unpacked_bytes BIGINT NOT NULL,
+    files          BIGINT NOT NULL,
+    skipped        BIGINT NOT NULL
+);
+
+-- Objects that may exist and that no saved state names. Each is deleted at its time, unless it is
+-- published before.
+CREATE TABLE doomed_objects (
+    object    TEXT COLLATE "C" PRIMARY KEY,
+    delete_at BIGINT NOT NULL
+);
+CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
 
 -- Uses of a sandbox that count as activity until they end: commands, open streams.
 CREATE TABLE holds (

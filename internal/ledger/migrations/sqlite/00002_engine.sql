@@ -150,5 +150,44 @@ CREATE INDEX events_of_environments ON events (at) WHERE sandbox_id = '';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 CREATE INDEX drift_findings_resolved ON drift_findings (resolved_at) WHERE resolved_at <> 0;
 
+-- State of /data.
+ALTER TABLE sandboxes ADD COLUMN state_spec TEXT; -- JSON of sandbox.StateSpec; NULL: none is kept
+ALTER TABLE sandboxes ADD COLUMN state_key TEXT NOT NULL DEFAULT ''; -- whose state it is
+ALTER TABLE sandboxes ADD COLUMN state_role TEXT NOT NULL DEFAULT '' CHECK (state_role IN ('', 'waiting', 'holder', 'copy', 'done', 'lost'));
+ALTER TABLE sandboxes ADD COLUMN state_restored TEXT; -- JSON of sandbox.SavedState
+ALTER TABLE sandboxes ADD COLUMN state_changed_at INTEGER NOT NULL DEFAULT 0; -- the last known change
+ALTER TABLE sandboxes ADD COLUMN state_saved_at INTEGER NOT NULL DEFAULT 0; -- as of then it is saved
+ALTER TABLE sandboxes ADD COLUMN state_tried_at INTEGER NOT NULL DEFAULT 0; -- the last try to save it began
+ALTER TABLE sandboxes ADD COLUMN state_failing_since INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN state_error TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN state_error_code TEXT NOT NULL DEFAULT '';
+-- Two never save the state of one key.
+CREATE UNIQUE INDEX sandboxes_state_holder ON sandboxes (state_key) WHERE state_role = 'holder';
+CREATE INDEX sandboxes_state_waiting ON sandboxes (state_key) WHERE state_role = 'waiting';
+
+-- The last published state of each key.
+CREATE TABLE saved_states (
+    key            TEXT    PRIMARY KEY,
+    agent_did      TEXT    NOT NULL,
+    environment_id TEXT    NOT NULL,
+    sandbox_id     TEXT    NOT NULL, -- who saved it
+    generation     INTEGER NOT NULL,
+    saved_at       INTEGER NOT NULL,
+    object         TEXT    NOT NULL,
+    sha256         TEXT    NOT NULL,
+    bytes          INTEGER NOT NULL, -- as stored
+    unpacked_bytes INTEGER NOT NULL,
+    files          INTEGER NOT NULL,
+    skipped        INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Objects that may exist and that no saved state names. Each is deleted at its time, unless it is
+-- published before.
+CREATE TABLE doomed_objects (
+    object    TEXT    PRIMARY KEY,
+    delete_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 )
 
 // start is when the clock of every test begins: half a day before the next day and month.
@@ -44,8 +45,12 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 		t.Fatal(err)
 	}
 	backend := fake.New("engine-1", c.Now)
+	states, err := state.Open(t.Context(), "mem://")
+	if err != nil {
+		t.Fatal(err)
+	}
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{backend}, Version: "test",
+		Store: store, State: states, Executors: []sandbox.Executor{backend}, Version: "test",
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	})
 	if err != nil {
@@ -56,6 +61,9 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 			t.Error(err)
 		}
 		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := states.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,301 @@
+package leasing
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+)
+
+// What the engine does with a sandbox's /data and the store of states.
+const (
+	saveTimeout    = 10 * time.Minute
+	restoreTimeout = 10 * time.Minute
+	deleteTimeout  = 30 * time.Second
+	// abandonedFor is after how long an object is deleted whose save never came to an end: no save
+	// lasts as long. retiredFor is how long a replaced one stays for those who are reading it.
+	abandonedFor = time.Hour
+	retiredFor   = 2 * restoreTimeout
+	// savers bounds the saves of an engine at once, so that a store that hangs leaves most of the
+	// loop's workers to everything else.
+	savers = 6
+	// collectBatch bounds one deletion of objects.
+	collectBatch = 100
+)
+
+// takeSave claims a save. Its object is doomed before anything can be stored under it, so none is ever
+// forgotten. While enough saves are under way it has to wait.
+func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
+	select {
+	case e.saving <- struct{}{}:
+	default:
+		s.DueAt = tx.Now.Add(ledger.Span(firstRetry.Microseconds()))
+		return nil, nil
+	}
+	t := e.reserve(tx, s, actSave)
+	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
+	s.DueAt = tx.Now // should its process die, it is thawed at once
+	err := tx.DoomObject(t.object, tx.Now.Add(ledger.Span(abandonedFor.Microseconds())))
+	if err != nil {
+		<-e.saving
+		return nil, err
+	}
+	return t, nil
+}
+
+// save takes /data from a sandbox to the store. The last time the sandbox is frozen first, for good;
+// before, only while it is read.
+func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+	ctx, cancel := e.untilClose(ctx, saveTimeout)
+	defer cancel()
+	if e.state == nil {
+		out.err = errNoStore
+		return out
+	}
+	if t.last() && t.row.Phase == sandbox.PhaseAwake {
+		if out = e.freeze(ctx, x, h); out.err != nil {
+			out.unread = true
+			return out
+		}
+		out.frozen = t.row.EndedBy != sandbox.EndedByCrashed // that had stopped
+	}
+	data, err := x.Export(ctx, h)
+	if err != nil {
+		out.err, out.unread = err, true
+		return out
+	}
+	reading := &exported{ReadCloser: data, atEnd: func() { e.letUse(ctx, t) }}
+	a, err := e.state.Save(ctx, t.object, reading, t.row.State.Spec.Limit())
+	if thawed := data.Close(); thawed != nil && !t.last() {
+		// It is to be awake: whoever uses it next thaws it.
+		e.log.Warn("leasing: letting a sandbox go on after a checkpoint", "sandbox", t.row.ID, "error", thawed)
+		out.stuck = true
+	}
+	if reading.err != nil {
+		out.err, out.unread = reading.err, true
+		return out
+	}
+	if err != nil {
+		out.err = storeError(err)
+		return out
+	}
+	out.saved = &a
+	return out
+}
+
+// freeze has nothing of a sandbox run any more. One that has ended itself is as good as frozen.
+func (e *Engine) freeze(ctx context.Context, x *backend, h sandbox.Handle) outcome {
+	out := e.sample(ctx, x, h)
+	ctx, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	out.err = x.Sleep(ctx, h, sandbox.SleepPause)
+	return out
+}
+
+// exported is a stream of /data. It remembers its own error, which is none of the store's.
+type exported struct {
+	io.ReadCloser
+	atEnd func()
+	err   error
+}
+
+func (r *exported) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, io.EOF):
+		if r.atEnd != nil {
+			r.atEnd()
+		}
+		r.atEnd = nil
+	case err != nil:
+		r.err = err
+	}
+	return n, err
+}
+
+// letUse notes that a sandbox which is being saved runs again: uses do not wait for the upload.
+func (e *Engine) letUse(ctx context.Context, t *task) {
+	if t.last() || t.row.Phase != sandbox.PhaseAwake {
+		return
+	}
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		s, err := mustSandbox(tx, t.row.ID)
+		if err != nil || s.Claim != t.claim {
+			return err
+		}
+		s.ClaimedFor = uploading
+		return tx.SaveSandbox(s)
+	})
+	if err != nil { // they wait a little longer
+		e.log.Warn("leasing: noting that a sandbox runs again", "sandbox", t.row.ID, "error", err)
+	}
+}
+
+// errNoStore: the ledger's environments keep state and this engine was given no store.
+var errNoStore = &sandbox.Error{Code: sandbox.Unavailable,
+	Message: "this service was started without a store for the state of /data: start it with one (reconciler serve --state-url)"}
+
+// storeError gives an error of the store of states a code that says nothing about a sandbox.
+func storeError(err error) error {
+	switch code := sandbox.CodeOf(err); {
+	case code == sandbox.Invalid && sandbox.ReasonOf(err) == sandbox.ReasonResourceLimitExceeded:
+		return err
+	case code == sandbox.NotFound, code == sandbox.Invalid, code == sandbox.Internal:
+		return sandbox.Errorf(sandbox.Failed, "%w", err)
+	default:
+		return err
+	}
+}
+
+// prepare fills /data of a sandbox that nobody has used yet, and returns the state that it began
+// with, nil without one. It may be done again after it was broken off.
+func (e *Engine) prepare(ctx context.Context, x *backend, t *task, h sandbox.Handle) (*sandbox.SavedState, error) {
+	if pooled(&t.row) {
+		return nil, nil // its state is that of whoever takes it
+	}
+	spec, saved, err := e.seed(ctx, &t.row)
+	if err != nil || !spec.Seeded() && t.row.State.Key == "" {
+		return nil, err
+	}
+	ctx, cancel := e.untilClose(ctx, restoreTimeout)
+	defer cancel()
+	if saved == nil {
+		return nil, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(spec.InitialState, spec.Skills))
+	}
+	if err := e.restore(ctx, x, h, saved); err != nil {
+		return nil, err
+	}
+	restored := saved.Domain()
+	return &restored, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(nil, spec.Skills))
+}
+
+// seed reads what a sandbox begins with.
+func (e *Engine) seed(ctx context.Context, s *ledger.Sandbox) (spec sandbox.EnvironmentSpec, saved *ledger.SavedState, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		env, err := mustEnvironment(tx, s.EnvironmentID)
+		if err != nil {
+			return err
+		}
+		spec = env.Spec
+		if s.State.Key != "" {
+			saved, err = tx.SavedState(s.State.Key)
+		}
+		return err
+	})
+	return spec, saved, err
+}
+
+// restore unpacks a saved state. A sandbox is never given out without what was saved for it: what
+// cannot be read for good fails the lease.
+func (e *Engine) restore(ctx context.Context, x *backend, h sandbox.Handle, saved *ledger.SavedState) error {
+	if e.state == nil {
+		return errNoStore
+	}
+	stream, err := e.state.Load(ctx, state.Archive{Object: saved.Object, SHA256: saved.SHA256, Bytes: saved.Bytes,
+		Size: saved.UnpackedBytes, Files: saved.Files, Skipped: saved.Skipped})
+	if err == nil {
+		reading := &exported{ReadCloser: stream}
+		copied := x.CopyTo(ctx, h, sandbox.StateDir, reading)
+		closed := stream.Close()
+		if reading.err == nil {
+			return errors.Join(copied, closed)
+		}
+		err = reading.err
+	}
+	if err = storeError(err); sandbox.IsRetryable(err) {
+		return fmt.Errorf("restoring the state of %s: %w", saved.Key, err)
+	}
+	return sandbox.Errorf(sandbox.Failed, "the state of %s, saved at %s, cannot be restored: %w; no sandbox is given out without it: bring the object back, or delete the saved state to begin anew",
+		saved.Key, saved.SavedAt.Time().Format(timeFormat), err).WithReason(sandbox.ReasonCreationFailed)
+}
+
+// seedTar is the layout of /data with its first files.
+func seedTar(initial, skills map[string]string) io.Reader {
+	files := maps.Clone(initial)
+	if files == nil {
+		files = make(map[string]string)
+	}
+	for slug, prompt := range skills {
+		files[sandbox.SkillFile(slug)] = prompt
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	made := make(map[string]bool)
+	for _, dir := range sandbox.StateLayout {
+		addDirectory(w, made, dir)
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		addDirectory(w, made, path.Dir(name))
+		addEntry(w, &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(files[name]))}, files[name])
+	}
+	if err := w.Close(); err != nil {
+		panic(err) // a buffer takes everything
+	}
+	return &b
+}
+
+// addDirectory writes a directory and those above it, once.
+func addDirectory(w *tar.Writer, made map[string]bool, dir string) {
+	if dir == "." || made[dir] {
+		return
+	}
+	addDirectory(w, made, path.Dir(dir))
+	made[dir] = true
+	addEntry(w, &tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, "")
+}
+
+func addEntry(w *tar.Writer, h *tar.Header, content string) {
+	if err := w.WriteHeader(h); err != nil {
+		panic(err) // names were checked (sandbox.EnvironmentSpec.Validate), and a buffer takes everything
+	}
+	if _, err := io.WriteString(w, content); err != nil {
+		panic(err)
+	}
+}
+
+// untilClose bounds a long call by a time and by the engine's life: it is done again elsewhere.
+func (e *Engine) untilClose(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	stop := context.AfterFunc(e.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// CollectStates deletes objects that no saved state names any more, or that a broken-off save may have
+// left. Any number of engines may do it at any time.
+func (e *Engine) CollectStates(ctx context.Context) error {
+	if e.state == nil {
+		return nil
+	}
+	var due []string
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		due, err = tx.DueObjects(collectBatch)
+		return err
+	})
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	var gone []string
+	for _, object := range due {
+		bounded, cancel := context.WithTimeout(ctx, deleteTimeout)
+		err = e.state.Delete(bounded, object)
+		cancel()
+		if err != nil {
+			break // the others would fail as well, and are tried again
+		}
+		gone = append(gone, object)
+	}
+	if len(gone) == 0 {
+		return err
+	}
+	return errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.ForgetObjects(gone) }))
+}

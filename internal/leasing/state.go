@@ -1,0 +1,328 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+)
+
+// The state of an environment's /data outlives the generation. Its key says whose it is. Of the
+// sandboxes with one key at most one is its holder, and it alone saves: a sandbox becomes it before
+// its first step, and ceases to be it when its state is saved for the last time or is lost, after
+// which the next one may begin. So what a generation is given is always what the last holder
+// published last.
+
+// StateStore keeps archives of /data; see state.Store, whose contract it is.
+type StateStore interface {
+	Save(ctx context.Context, object string, data io.Reader, limit int64) (state.Archive, error)
+	Load(ctx context.Context, a state.Archive) (io.ReadCloser, error)
+	Delete(ctx context.Context, object string) error
+}
+
+const (
+	// waiterPoll is the backstop behind the holder's wake-up of who waits for it.
+	waiterPoll = 30 * time.Second
+	// failedCheckpointPace is how often at most a checkpoint is tried that failed.
+	failedCheckpointPace = 30 * time.Second
+)
+
+// uploading is what a save is claimed for once its sandbox is thawed: others may use it again.
+const uploading = "upload"
+
+// holdsState reports whether a sandbox's state is saved.
+func holdsState(s *ledger.Sandbox) bool { return s.State.Role == sandbox.RoleHolder }
+
+// mustSave reports whether a sandbox that is to go is saved first. Where nothing ever was ready there
+// is nothing of anybody's.
+func mustSave(s *ledger.Sandbox) bool { return holdsState(s) && s.ReadyAt != 0 }
+
+// unsaved reports whether changes are known that are not saved.
+func unsaved(s *ledger.Sandbox) bool { return holdsState(s) && s.State.ChangedAt > s.State.SavedAt }
+
+// untried reports whether no save was tried since the last known change.
+func untried(s *ledger.Sandbox) bool { return unsaved(s) && s.State.ChangedAt > s.State.TriedAt }
+
+// noteChange records that /data may have changed. That is later than what is being saved, and than
+// what was, however coarse the clock is.
+func noteChange(s *ledger.Sandbox, now ledger.Time) {
+	if !holdsState(s) {
+		return
+	}
+	s.State.ChangedAt = max(now, s.State.TriedAt+1)
+	if s.ClaimedUntil > now {
+		s.State.ChangedAt++
+	}
+}
+
+// checkpointAt is when the changes of a living sandbox are saved, Never when none are to be. What was
+// refused for good is not tried again before it has changed.
+func checkpointAt(s *ledger.Sandbox) ledger.Time {
+	st := &s.State
+	if !unsaved(s) || *st.Spec.CheckpointEvery == 0 {
+		return ledger.Never
+	}
+	pace := ledger.SpanOf(*st.Spec.CheckpointEvery)
+	if st.ErrorCode != "" {
+		pace = max(pace, ledger.Span(failedCheckpointPace.Microseconds()))
+		if !untried(s) && st.ErrorCode == sandbox.Invalid {
+			return ledger.Never
+		}
+	}
+	if st.TriedAt == 0 {
+		return st.ChangedAt
+	}
+	return max(st.ChangedAt, st.TriedAt.Add(pace))
+}
+
+// restStep is the step by which a sandbox goes to sleep: before its memory is lost, what it changed
+// is saved. That is tried once, and a sandbox whose state cannot be saved sleeps nonetheless.
+func restStep(s *ledger.Sandbox) action {
+	if s.SleepMode == sandbox.SleepStop && untried(s) {
+		return actSave
+	}
+	return actSleep
+}
+
+// interrupted reports whether somebody died who had frozen a sandbox that is to be awake.
+func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
+	return s.Phase == sandbox.PhaseAwake && s.ClaimedFor == string(actSave) && s.ClaimedUntil <= now
+}
+
+// usable reports whether commands can be run in a sandbox now.
+func usable(s *ledger.Sandbox, now ledger.Time) bool {
+	claimed := s.ClaimedUntil > now && s.ClaimedFor != uploading
+	return s.Phase == sandbox.PhaseAwake && !claimed && !interrupted(s, now)
+}
+
+// keepState has a new generation keep state as its environment does.
+func keepState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
+	if spec != nil {
+		s.State = ledger.State{Spec: spec, Key: spec.Key(s.AgentDID, s.EnvironmentID)}
+	}
+}
+
+// followState gives a sandbox its environment's changed limits, an ended one too: a larger size
+// limit, or discard, ends its waiting. Whose state it is was fixed when the generation began.
+func followState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
+	if spec == nil || s.State.Key == "" {
+		return
+	}
+	changed := *spec
+	changed.Scope = s.State.Spec.Scope
+	s.State.Spec = &changed
+}
+
+// takeState gives a sandbox its role before its first step, and reports false when it has to wait.
+// Its caller saves the row.
+func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+	st := &s.State
+	if st.Key == "" || st.Role != "" && st.Role != sandbox.RoleWaiting {
+		return true, nil
+	}
+	st.Error = ""
+	holder, err := tx.StateHolder(st.Key)
+	if err != nil {
+		return false, err
+	}
+	if holder == nil {
+		st.Role = sandbox.RoleHolder
+		return true, nil
+	}
+	held, err := tx.HeldUntil(holder.ID)
+	switch {
+	case err != nil:
+		return false, err
+	case live(holder, held, tx.Now):
+		st.Role = sandbox.RoleCopy
+		return true, nil
+	case holder.Desired == ledger.Gone && holder.ReadyAt == 0: // it never had anything of its own
+		holder.State.Role, st.Role = sandbox.RoleDone, sandbox.RoleHolder
+		return true, tx.SaveSandbox(holder)
+	}
+	st.Role = sandbox.RoleWaiting
+	st.Error = fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
+	if holder.State.FailingSince != 0 {
+		st.Error += ", which fails: " + holder.State.Error
+	}
+	s.DueAt = tx.Now.Add(ledger.Span(waiterPoll.Microseconds()))
+	return false, nil
+}
+
+// settleRestored records what a generation begins with.
+func settleRestored(tx *ledger.Tx, s *ledger.Sandbox, from *sandbox.SavedState) error {
+	s.State.Restored = from
+	event := sandbox.EventStateRestored
+	if s.State.Role == sandbox.RoleCopy {
+		event = sandbox.EventStateCopied
+	} else if from == nil {
+		return nil
+	}
+	return tx.AppendSandboxEvent(s, event, map[string]any{"key": s.State.Key, "from": from})
+}
+
+// awaitState works toward the moment at which a sandbox may begin that waits for another one's state,
+// or waits while others do. Errors: Unavailable once it is known that this takes long.
+func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, now ledger.Time, changed <-chan struct{}) error {
+	isFree := holder.ClaimedUntil <= now
+	switch {
+	case isFree && holder.DueAt <= now:
+		if err := e.Work(ctx, holder.ID); ctx.Err() != nil {
+			return err
+		}
+		return nil // its failure is on its own row
+	case isFree && holder.Attempts > 0:
+		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, is saved, which fails: %s; it is tried again at %s",
+			s.Lease(), holder.Generation, holder.ID, holder.LastError, holder.DueAt.Time().Format(time.RFC3339))
+	default:
+		return e.pause(ctx, changed, max(holder.ClaimedUntil, holder.DueAt))
+	}
+}
+
+// letStateGo ends a sandbox's hold on its state, and wakes who waits for it. Its caller saves the row.
+func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error {
+	if !holdsState(s) {
+		return nil
+	}
+	s.State.Role = role
+	return tx.WakeStateWaiters(s.State.Key)
+}
+
+// loseState records that what a sandbox changed since it was saved last cannot be saved any more.
+func loseState(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
+	if !holdsState(s) {
+		return nil
+	}
+	data := map[string]any{"key": s.State.Key, "reason": why}
+	if s.State.SavedAt != 0 {
+		data["saved_at"] = s.State.SavedAt.Time()
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventStateLost, data); err != nil {
+		return err
+	}
+	s.State.Error = why
+	return letStateGo(tx, s, sandbox.RoleLost)
+}
+
+// vanishedState ends the hold of a sandbox that is no longer there: what was saved last stands.
+func vanishedState(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if unsaved(s) {
+		return loseState(tx, s, "the sandbox vanished before it could be saved")
+	}
+	return letStateGo(tx, s, sandbox.RoleDone)
+}
+
+// adoptState gives a sandbox that is adopted its role. What it has was never saved on this ledger.
+func (e *Engine) adoptState(tx *ledger.Tx, s *ledger.Sandbox) error {
+	mayBegin, err := e.takeState(tx, s)
+	if err != nil || s.State.Key == "" {
+		return err
+	}
+	if !mayBegin { // it runs already
+		s.State.Role, s.State.Error, s.DueAt = sandbox.RoleCopy, "", tx.Now
+	}
+	s.State.ChangedAt = tx.Now
+	return nil
+}
+
+// settleSaved publishes what a save stored.
+func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) error {
+	st := &s.State
+	if !holdsState(s) { // it was given up meanwhile: the object stays doomed
+		return nil
+	}
+	row := &ledger.SavedState{
+		Key: st.Key, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Generation: s.Generation,
+		SavedAt: t.began, Object: a.Object, SHA256: a.SHA256, Bytes: a.Bytes, UnpackedBytes: a.Size, Files: a.Files, Skipped: a.Skipped,
+	}
+	if err := tx.PublishState(row, tx.Now.Add(ledger.Span(retiredFor.Microseconds()))); err != nil {
+		return err
+	}
+	st.SavedAt, st.TriedAt, st.FailingSince, st.Error, st.ErrorCode = t.began, t.began, 0, "", ""
+	data := map[string]any{"key": st.Key, "sha256": a.SHA256, "bytes": a.Bytes, "unpacked_bytes": a.Size, "files": a.Files, "last": t.last()}
+	if a.Skipped > 0 {
+		data["skipped"] = a.Skipped
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventStateSaved, data); err != nil || !t.last() {
+		return err
+	}
+	return letStateGo(tx, s, sandbox.RoleDone)
+}
+
+// settleUnsaved records a save that failed. A checkpoint that fails ends no lease; when the last one
+// does, the sandbox is kept as its environment wants.
+func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
+	st, cause := &s.State, out.err
+	if e.life.Err() != nil {
+		return nil // broken off to close: whoever works on it next does it anew
+	}
+	code := sandbox.CodeOf(cause)
+	isNew := st.FailingSince == 0 || t.last() && s.Attempts == 0
+	if st.FailingSince == 0 {
+		st.FailingSince = tx.Now
+	}
+	st.TriedAt, st.Error, st.ErrorCode = t.began, cause.Error(), code
+	if isNew {
+		data := map[string]any{"key": st.Key, "code": code, "error": cause.Error(), "last": t.last()}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventStateSaveFailed, data); err != nil {
+			return err
+		}
+	}
+	if !t.last() {
+		e.log.Warn("leasing: a checkpoint failed", "lease", s.Lease(), "sandbox", s.ID, "error", cause)
+		return nil
+	}
+	s.LastError = cause.Error()
+	s.Attempts++
+	switch {
+	case code == sandbox.NotFound:
+		s.Attempts, s.LastError = 0, ""
+		return vanishedState(tx, s)
+	case out.unread && sandbox.IsRetryable(cause): // its backend is away: it could not be destroyed either
+	case givesUp(s, tx.Now):
+		s.Attempts, s.LastError = 0, ""
+		return loseState(tx, s, fmt.Sprintf("it could not be saved (%s) and is given up: %s", st.Spec.OnPersistFailure, cause))
+	}
+	s.DueAt = min(tx.Now.Add(ledger.Span(backoff(s.Attempts).Microseconds())), max(givesUpAt(s), tx.Now.Add(ledger.Span(firstRetry.Microseconds()))))
+	e.log.Warn("leasing: the last save failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID, "attempt", s.Attempts, "error", cause)
+	return nil
+}
+
+// givesUpAt is when the sandbox of an ended lease is destroyed although its state is not saved.
+func givesUpAt(s *ledger.Sandbox) ledger.Time {
+	return max(s.State.FailingSince, s.EndedAt).Add(ledger.SpanOf(s.State.Spec.RetryFor))
+}
+
+// givesUp reports whether the last save of an ended lease has been tried for long enough.
+func givesUp(s *ledger.Sandbox, now ledger.Time) bool {
+	if s.State.Spec.OnPersistFailure == sandbox.PersistDiscard {
+		return s.Attempts >= sandbox.DiscardAttempts
+	}
+	return givesUpAt(s) <= now
+}
+
+// leaseState returns where the state of a lease stands, nil where none is kept.
+func leaseState(s *ledger.Sandbox) *sandbox.LeaseState {
+	st := &s.State
+	if st.Key == "" {
+		return nil
+	}
+	l := &sandbox.LeaseState{
+		Key: st.Key, Role: st.Role, RestoredFrom: st.Restored, SavedAt: st.SavedAt.Time(),
+		Error: st.Error, FailingSince: st.FailingSince.Time(),
+	}
+	if l.Role == "" {
+		l.Role = sandbox.RoleWaiting
+	}
+	if unsaved(s) {
+		l.UnsavedSince = max(st.SavedAt, s.ReadyAt).Time()
+	}
+	if s.Desired == ledger.Gone && holdsState(s) && st.FailingSince != 0 {
+		l.GivesUpAt = givesUpAt(s).Time()
+	}
+	return l
+}

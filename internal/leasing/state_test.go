@@ -1,0 +1,677 @@
+package leasing_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+)
+
+// bucket is a store of states whose calls can be made to fail or to wait.
+type bucket struct {
+	*state.Store
+
+	mu      sync.Mutex // guards what follows
+	before  func(ctx context.Context) error
+	objects map[string]bool
+}
+
+func newBucket(t *testing.T) *bucket {
+	t.Helper()
+	s, err := state.Open(t.Context(), "mem://")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bucket{Store: s, objects: make(map[string]bool)}
+}
+
+var bucketDown = sandbox.Errorf(sandbox.Unavailable, "the bucket is down")
+
+// fault has every call to the bucket do something first, nil nothing.
+func (b *bucket) fault(f func(ctx context.Context) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.before = f
+}
+
+func (b *bucket) fail(err error) { b.fault(func(context.Context) error { return err }) }
+
+func (b *bucket) enter(ctx context.Context) error {
+	b.mu.Lock()
+	f := b.before
+	b.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+// Save reads all of the data before anything fails, as a bucket does that fails while it is written to.
+func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit int64) (state.Archive, error) {
+	all, err := io.ReadAll(data)
+	if err != nil {
+		return state.Archive{}, err
+	}
+	if err := b.enter(ctx); err != nil {
+		return state.Archive{}, err
+	}
+	a, err := b.Store.Save(ctx, object, strings.NewReader(string(all)), limit)
+	if err == nil {
+		b.mu.Lock()
+		b.objects[object] = true
+		b.mu.Unlock()
+	}
+	return a, err
+}
+
+func (b *bucket) Load(ctx context.Context, a state.Archive) (io.ReadCloser, error) {
+	if err := b.enter(ctx); err != nil {
+		return nil, err
+	}
+	return b.Store.Load(ctx, a)
+}
+
+func (b *bucket) Delete(ctx context.Context, object string) error {
+	if err := b.enter(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	delete(b.objects, object)
+	b.mu.Unlock()
+	return b.Store.Delete(ctx, object)
+}
+
+func (b *bucket) names() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.objects))
+}
+
+// kept has an environment keep /data, with change to its defaults.
+func kept(change ...func(s *sandbox.StateSpec)) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		p.Type, p.State = sandbox.TypeRPG, &sandbox.StateSpec{}
+		for _, c := range change {
+			c(p.State)
+		}
+	}
+}
+
+func never(s *sandbox.StateSpec) { var d sandbox.Duration; s.CheckpointEvery = &d }
+
+func discard(s *sandbox.StateSpec) { s.OnPersistFailure = sandbox.PersistDiscard }
+
+const story = "/data/memory/story.md"
+
+// write has an agent's sandbox hold a story, as a command in it would.
+func (w *world) write(leaseID, text string) {
+	w.Helper()
+	w.exec(leaseID, "echo", "writing")
+	w.backend.WriteFile(w.lease(leaseID).SandboxID, story, text)
+	w.exec(leaseID, "echo", "written")
+}
+
+// die ends an agent's life after a second more.
+func (w *world) die(agent string) {
+	w.Helper()
+	later(time.Second)
+	w.condition("agent.death", agent)
+}
+
+// remembers checks what a lease's sandbox has of the story.
+func (w *world) remembers(l sandbox.Lease, want string) {
+	w.Helper()
+	if got, _ := w.backend.ReadFile(l.SandboxID, story); got != want {
+		w.Errorf("generation %d begins with the story %q, want %q", l.Generation, got, want)
+	}
+}
+
+func (w *world) count(sandboxID string, t sandbox.EventType) (n int) {
+	w.Helper()
+	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: sandboxID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Type == t {
+			n++
+		}
+	}
+	return n
+}
+
+func TestStateOfADeadAgentIsThereInItsNextLife(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never))
+		first := w.acquire(ann)
+		w.write(annLease, "the dragon sleeps")
+		w.die(ann)
+		next := w.acquire(ann) // at once: it waits for the save
+		if next.Generation != 2 {
+			t.Fatalf("generation %d", next.Generation)
+		}
+		w.remembers(next, "the dragon sleeps")
+		if from := next.State.RestoredFrom; from == nil || from.SandboxID != first.SandboxID || from.Generation != 1 {
+			t.Errorf("restored from %+v", from)
+		}
+		later(time.Second)
+		if _, ok := w.backend.Sandboxes()[first.SandboxID]; ok {
+			t.Error("the first sandbox is left")
+		}
+	})
+}
+
+func TestStateIsSavedAndRestoredWithoutALoop(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(kept())
+		w.acquire(ann)
+		w.write(annLease, "one")
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		second := w.acquire(ann)
+		w.remembers(second, "one")
+		w.write(annLease, "two")
+		later(25 * time.Hour) // its ttl passes, and nobody records it
+		w.remembers(w.acquire(ann), "two")
+	})
+}
+
+func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		seed := func(prompt string) func(p *sandbox.PutEnvironment) {
+			return func(p *sandbox.PutEnvironment) {
+				kept()(p)
+				p.InitialState = map[string]string{"memory/story.md": "once upon a time", "character.json": "{}"}
+				p.Skills = map[string]string{"trade": prompt}
+			}
+		}
+		w.environment(seed("buy low"))
+		w.remembers(w.acquire(ann), "once upon a time")
+		w.write(annLease, "a dragon came")
+		w.die(ann)
+		w.environment(seed("sell high"))
+		second := w.acquire(ann)
+		w.remembers(second, "a dragon came")
+		if got, _ := w.backend.ReadFile(second.SandboxID, "/data/skills/trade/prompt.md"); got != "sell high" {
+			t.Errorf("the skill's prompt is %q", got)
+		}
+		for _, dir := range sandbox.StateLayout {
+			if _, ok := w.backend.ReadFile(second.SandboxID, "/data/"+dir); !ok {
+				t.Errorf("there is no %s", dir)
+			}
+		}
+	})
+}
+
+func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		w.bucket.fail(bucketDown)
+		w.die(ann)
+		later(20 * time.Minute)
+		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
+			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
+		}
+		ended := w.lease(annLease)
+		w.want(ended, sandbox.LeaseExpired, sandbox.EndedByCondition)
+		if st := ended.State; st.Error == "" || st.FailingSince.IsZero() || st.GivesUpAt.IsZero() || st.Role != sandbox.RoleHolder {
+			t.Errorf("the lease does not say what it waits for: %+v", st)
+		}
+		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 1 {
+			t.Errorf("%d events tell that it could not be saved, want 1", n)
+		}
+		costs, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if costs.Total.AsleepSeconds < 1100 {
+			t.Errorf("the kept sandbox was asleep for %v s, want its 20 minutes accounted", costs.Total.AsleepSeconds)
+		}
+	})
+}
+
+func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never))
+		l := w.acquire(ann)
+		w.write(annLease, "kept")
+		w.bucket.fail(bucketDown)
+		w.die(ann)
+		later(time.Hour)
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+		if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), bucketDown.Message) {
+			t.Errorf("acquiring while the last state cannot be saved: %v", err)
+		}
+		if next := w.lease(annLease); next.Status != sandbox.LeasePending || next.State.Role != sandbox.RoleWaiting {
+			t.Errorf("the next generation is %s, %+v", next.Status, next.State)
+		}
+		w.bucket.fault(nil)
+		later(31 * time.Second)
+		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n != 1 {
+			t.Errorf("it was saved %d times, want once", n)
+		}
+		w.remembers(w.acquire(ann), "kept")
+	})
+}
+
+func TestStateThatCanNeverBeSavedIsGivenUpAsWanted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec  func(s *sandbox.StateSpec)
+		stays time.Duration
+	}{
+		"Retry":   {func(s *sandbox.StateSpec) { s.RetryFor = sandbox.Duration(2 * time.Hour) }, 2*time.Hour - time.Minute},
+		"Discard": {discard, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.startLoop()
+				w.environment(kept(never, tc.spec))
+				first := w.acquire(ann)
+				w.write(annLease, "saved")
+				w.die(ann)
+				l := w.acquire(ann)
+				w.write(annLease, "lost")
+				w.bucket.fail(bucketDown)
+				w.die(ann)
+				later(tc.stays)
+				w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+				later(2 * time.Minute)
+				ended := w.lease(annLease)
+				w.want(ended, sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+				if ended.State.Role != sandbox.RoleLost || !strings.Contains(ended.State.Error, bucketDown.Message) {
+					t.Errorf("the lease does not say what was lost: %+v", ended.State)
+				}
+				if n := w.count(l.SandboxID, sandbox.EventStateLost); n != 1 {
+					t.Errorf("%d events tell of the loss, want 1", n)
+				}
+				w.bucket.fault(nil)
+				next := w.acquire(ann)
+				w.remembers(next, "saved")
+				if next.State.RestoredFrom.SandboxID != first.SandboxID {
+					t.Errorf("restored from %+v", next.State.RestoredFrom)
+				}
+			})
+		})
+	}
+}
+
+func TestCheckpointSurvivesACrash(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		w.write(annLease, "one")
+		later(time.Minute)
+		w.write(annLease, "two") // within a minute of the last checkpoint
+		later(time.Minute)
+		if s := w.lease(annLease).State; s.SavedAt.IsZero() || !s.UnsavedSince.IsZero() {
+			t.Errorf("after a minute: %+v", s)
+		}
+		w.backend.Remove(l.SandboxID)
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+		w.remembers(w.acquire(ann), "two")
+	})
+}
+
+func TestCheckpointsKeepTheirPaceAndAreOnlyOfChanges(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(), func(p *sandbox.PutEnvironment) { p.SleepAfter = new(sandbox.Duration) })
+		l := w.acquire(ann)
+		for range 100 {
+			w.exec(annLease, "exit", "0")
+			later(6 * time.Second)
+		}
+		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n < 10 || n > 12 {
+			t.Errorf("%d checkpoints in 10 busy minutes, want one a minute", n)
+		}
+		later(time.Minute)
+		n := w.count(l.SandboxID, sandbox.EventStateSaved)
+		later(20 * time.Minute)
+		if idle := w.count(l.SandboxID, sandbox.EventStateSaved) - n; idle != 0 {
+			t.Errorf("%d checkpoints in 20 minutes without a command", idle)
+		}
+		later(15 * time.Minute)
+		if names := w.bucket.names(); len(names) != 1 {
+			t.Errorf("%d objects are kept, want the last one only", len(names))
+		}
+	})
+}
+
+func TestFailedCheckpointHarmsNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(), func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
+		l := w.acquire(ann)
+		w.bucket.fail(bucketDown)
+		w.write(annLease, "one")
+		later(30 * time.Minute)
+		now := w.lease(annLease)
+		w.want(now, sandbox.LeaseActive, "")
+		if now.Phase != sandbox.PhaseAsleep || now.State.Error == "" || now.Attempts != 0 {
+			t.Errorf("it is %s, %+v", now.Phase, now.State)
+		}
+		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 1 {
+			t.Errorf("%d events tell that it could not be saved, want 1", n)
+		}
+		w.exec(annLease, "echo", "still here")
+		w.bucket.fault(nil)
+		later(time.Minute)
+		if s := w.lease(annLease).State; s.Error != "" || s.SavedAt.IsZero() {
+			t.Errorf("once the bucket is back: %+v", s)
+		}
+	})
+}
+
+func TestStateThatIsTooLargeIsToldOnceAndSavedUnderALargerLimit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(func(s *sandbox.StateSpec) { s.SizeLimitMB = 1 }))
+		l := w.acquire(ann)
+		w.write(annLease, strings.Repeat("la", 1<<20))
+		later(10 * time.Minute)
+		w.die(ann)
+		later(2 * time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 2 {
+			t.Errorf("%d events tell that it could not be saved, want one of the checkpoint and one of the end", n)
+		}
+		w.environment(kept(func(s *sandbox.StateSpec) { s.SizeLimitMB = 4 }))
+		later(31 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		w.remembers(w.acquire(ann), strings.Repeat("la", 1<<20))
+	})
+}
+
+func TestUseDoesNotWaitForACheckpointsUpload(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		healed := make(chan struct{})
+		w.bucket.fault(func(context.Context) error { <-healed; return nil })
+		w.write(annLease, "one")
+		synctest.Wait() // the checkpoint uploads
+		began := time.Now()
+		w.exec(annLease, "echo", "hello")
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("a command waited %v", waited)
+		}
+		w.write(annLease, "two")
+		w.bucket.fault(nil)
+		close(healed)
+		later(2 * time.Minute)
+		w.backend.Remove(l.SandboxID)
+		later(time.Second)
+		w.remembers(w.acquire(ann), "two") // what came during the upload is saved by the next one
+	})
+}
+
+func TestStopSavesBeforeMemoryIsLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never), func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
+		l := w.acquire(ann)
+		w.write(annLease, "asleep")
+		later(5*time.Minute + time.Second)
+		if p := w.lease(annLease).Phase; p != sandbox.PhaseAsleep {
+			t.Fatalf("phase %s", p)
+		}
+		w.backend.Remove(l.SandboxID)
+		later(time.Minute)
+		w.remembers(w.acquire(ann), "asleep")
+		w.write(annLease, "by request")
+		slept, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease})
+		if err != nil || slept.Phase != sandbox.PhaseAsleep {
+			t.Fatalf("%s, %v", slept.Phase, err)
+		}
+		w.backend.Remove(slept.SandboxID)
+		later(time.Minute)
+		w.remembers(w.acquire(ann), "by request")
+	})
+}
+
+func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
+	for name, stop := range map[string]func(w *world, l sandbox.Lease){
+		"AtItsDeadline": func(w *world, _ sandbox.Lease) { later(time.Hour) },
+		"ByACrash":      func(w *world, _ sandbox.Lease) { later(time.Minute) },
+		"AsleepByStop": func(w *world, l sandbox.Lease) {
+			if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+				w.Fatal(err)
+			}
+			w.backend.WriteFile(l.SandboxID, story, "written last")
+			w.die(ann)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.environment(kept(never), func(p *sandbox.PutEnvironment) {
+					p.SleepMode, p.MaxLifetime, p.SleepAfter = sandbox.SleepStop, sandbox.Duration(time.Hour), new(sandbox.Duration)
+				})
+				l := w.acquire(ann)
+				w.backend.WriteFile(l.SandboxID, story, "written last")
+				stop(w, l)
+				w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
+					o.State, o.ExitCode, o.StoppedAt = sandbox.StateStopped, 137, time.Now()
+				})
+				w.startLoop()
+				later(time.Minute)
+				if s := w.lease(annLease).Status; s != sandbox.LeaseDestroyed {
+					t.Fatalf("the lease is %s", s)
+				}
+				w.remembers(w.acquire(ann), "written last")
+			})
+		})
+	}
+}
+
+func TestProcessThatDiesDuringACheckpointLeavesNothingFrozen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(kept())
+		l := w.acquire(ann)
+		w.write(annLease, "one")
+		ctx, cancel := context.WithCancel(context.Background())
+		hung := w.newEngine(w.store)
+		w.backend.Fault(fake.OpExport, func(context.Context) error {
+			w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StatePaused })
+			<-ctx.Done()
+			return away
+		})
+		go func() { _ = hung.Work(ctx, l.SandboxID) }()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { _ = hung.Close(); close(closed) }()
+		w.backend.Fault(fake.OpExport, nil)
+		w.exec(annLease, "echo", "hello") // waits until the claim has run out, and thaws it
+		w.startLoop()
+		later(time.Minute)
+		now := w.lease(annLease)
+		w.want(now, sandbox.LeaseActive, "")
+		if now.Phase != sandbox.PhaseAwake || len(now.Drift) > 0 || now.State.SavedAt.IsZero() {
+			t.Errorf("it is %s with findings %+v, %+v", now.Phase, now.Drift, now.State)
+		}
+		cancel()
+		<-closed
+	})
+}
+
+func TestLateSaveOfAnOlderGenerationReplacesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(kept(never))
+		w.acquire(ann)
+		w.write(annLease, "one")
+		released := make(chan struct{})
+		hung := w.newEngine(w.store)
+		w.bucket.fault(func(context.Context) error { <-released; return nil })
+		go func() { _, _ = hung.Release(context.Background(), sandbox.LeaseRef{ID: annLease}) }()
+		synctest.Wait() // it has read generation 1 and hangs in the upload
+		closed := make(chan struct{})
+		go func() { _ = hung.Close(); close(closed) }()
+		w.bucket.fault(nil)
+		w.startLoop()
+		later(10 * time.Second)
+		second := w.acquire(ann)
+		w.remembers(second, "one")
+		w.write(annLease, "two")
+		w.die(ann)
+		later(time.Second)
+		close(released) // now generation 1's first save comes to its end
+		<-closed
+		later(time.Second)
+		w.remembers(w.acquire(ann), "two")
+		later(2 * time.Hour)
+		if names := w.bucket.names(); len(names) != 1 {
+			t.Errorf("%d objects are left, want the current one: %v", len(names), names)
+		}
+	})
+}
+
+func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		agents := func(s *sandbox.StateSpec) { s.Scope = sandbox.ScopeAgent }
+		w.environment(kept(agents))
+		w.environment(kept(agents), func(p *sandbox.PutEnvironment) { p.ID = "other" })
+		first := w.acquire(ann)
+		w.write(annLease, "of the first game")
+		later(time.Minute)
+		other := sandbox.LeaseID(ann, "other")
+		a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "other", Owner: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.remembers(a.Lease, "of the first game")
+		if a.Lease.State.Role != sandbox.RoleCopy || first.State.Role != sandbox.RoleHolder {
+			t.Errorf("roles %s and %s", first.State.Role, a.Lease.State.Role)
+		}
+		if n := w.count(a.Lease.SandboxID, sandbox.EventStateCopied); n != 1 {
+			t.Errorf("%d events tell that it is a copy, want 1", n)
+		}
+		w.write(other, "of the copy")
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: other}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		if a, err = w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "other", Owner: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		w.remembers(a.Lease, "of the first game")
+		if a.Lease.State.Role != sandbox.RoleHolder {
+			t.Errorf("alone it is %s, want the holder", a.Lease.State.Role)
+		}
+	})
+}
+
+func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never))
+		w.acquire(ann)
+		w.write(annLease, "one")
+		w.die(ann)
+		later(time.Second)
+		w.bucket.fail(bucketDown)
+		acquire := sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"}
+		if _, err := w.engine.Acquire(w.Context(), acquire); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("acquiring while the bucket is down: %v", err)
+		}
+		w.want(w.lease(annLease), sandbox.LeasePending, "")
+		w.bucket.fault(nil)
+		later(31 * time.Second)
+		w.remembers(w.lease(annLease), "one")
+		w.die(ann)
+		later(time.Second)
+		for _, object := range w.bucket.names() {
+			if err := w.bucket.Store.Delete(w.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if _, err := w.engine.Acquire(w.Context(), acquire); sandbox.CodeOf(err) != sandbox.Failed {
+				t.Errorf("acquiring without the saved object: %v", err)
+			}
+			later(time.Second)
+			w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+		}
+	})
+}
+
+func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.survey = time.Hour
+		w.startLoop()
+		w.environment(kept(), func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
+		later(time.Second)
+		first := w.acquire(ann)
+		w.write(annLease, "one")
+		w.die(ann)
+		next := w.acquire(ann)
+		w.remembers(next, "one")
+		w.remembers(w.acquire(bob), "")
+		if w.count(first.SandboxID, sandbox.EventStateSaved) == 0 {
+			t.Error("the first one was not saved")
+		}
+		later(25 * time.Hour) // all end, and the pool is made anew
+		if n := len(w.bucket.names()); n != 2 {
+			t.Errorf("%d objects, want those of two agents: a pool saves nothing", n)
+		}
+	})
+}
+
+func TestStoreThatHangsLeavesTheRestAtWork(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never))
+		for i := range 30 {
+			w.acquire("did:plc:a" + string(rune('a'+i%26)) + string(rune('a'+i/26)))
+		}
+		w.environment(func(p *sandbox.PutEnvironment) { p.ID = "other"; p.Type = sandbox.TypeRPG })
+		a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "other", Owner: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		healed := make(chan struct{})
+		w.bucket.fault(func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return bucketDown
+			case <-healed:
+				return nil
+			}
+		})
+		later(time.Second)
+		w.condition("game.finished", "") // 30 saves hang
+		later(time.Second)
+		w.n++
+		if _, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: "other", Body: []byte("x"), Condition: sandbox.Condition{Type: "agent.death",
+			Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "other", AgentDID: ann}}}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Second)
+		w.want(w.lease(a.Lease.ID), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		close(healed)
+		w.bucket.fault(nil)
+		later(time.Minute)
+		if n := len(w.backend.Sandboxes()); n != 0 {
+			t.Errorf("%d sandboxes are left", n)
+		}
+	})
+}

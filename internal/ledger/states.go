@@ -1,0 +1,136 @@
+package ledger
+
+import (
+	"gorm.io/gorm/clause"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// State is where the state of one sandbox's /data stands.
+type State struct {
+	// Spec holds as it was when the generation began; its scope never changes.
+	Spec *sandbox.StateSpec `gorm:"serializer:json"`
+	// Key says whose state it is, Role what the sandbox is to it: "" before its first step.
+	Key  string
+	Role sandbox.StateRole
+	// Restored is what it began with.
+	Restored *sandbox.SavedState `gorm:"serializer:json"`
+	// ChangedAt is the last known change. As of SavedAt it is saved; TriedAt is when the last try
+	// to save began that came to an end.
+	ChangedAt    Time
+	SavedAt      Time
+	TriedAt      Time
+	FailingSince Time // the first failure in a row
+	Error        string
+	ErrorCode    sandbox.Code
+}
+
+// SavedState is a row of saved_states: the last published state of a key.
+type SavedState struct {
+	Key           string `gorm:"primaryKey"`
+	AgentDID      string `gorm:"column:agent_did"`
+	EnvironmentID string
+	SandboxID     string
+	Generation    int64
+	SavedAt       Time
+	Object        string
+	SHA256        string `gorm:"column:sha256"`
+	Bytes         int64
+	UnpackedBytes int64
+	Files         int64
+	Skipped       int64
+}
+
+// Domain returns the state as the domain knows it.
+func (s *SavedState) Domain() sandbox.SavedState {
+	return sandbox.SavedState{
+		Key: s.Key, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Generation: s.Generation, SandboxID: s.SandboxID,
+		SavedAt: s.SavedAt.Time(), SHA256: s.SHA256, Bytes: s.Bytes, UnpackedBytes: s.UnpackedBytes, Files: s.Files, Skipped: s.Skipped,
+	}
+}
+
+// DoomedObject is a row of doomed_objects: an object that is to be deleted unless it is published.
+type DoomedObject struct {
+	Object   string `gorm:"primaryKey"`
+	DeleteAt Time
+}
+
+// StateHolder returns the sandbox that holds the state of a key, nil when none does.
+func (tx *Tx) StateHolder(key string) (*Sandbox, error) {
+	return first[Sandbox](tx, "state_role = 'holder' AND state_key = ?", key)
+}
+
+// WakeStateWaiters makes the sandboxes due that wait for the state of a key.
+func (tx *Tx) WakeStateWaiters(key string) error {
+	_, err := rowCount("waking who waits for a state", tx.db.Model(&Sandbox{}).
+		Where("state_role = 'waiting' AND state_key = ? AND desired = 'present'", key).Update("due_at", tx.Now))
+	return err
+}
+
+// SavedState returns the last published state of a key, nil when there is none.
+func (tx *Tx) SavedState(key string) (*SavedState, error) {
+	return first[SavedState](tx, "key = ?", key)
+}
+
+// SavedStates returns the saved states that a filter selects, by key.
+func (tx *Tx) SavedStates(f sandbox.StateFilter) ([]SavedState, error) {
+	q := tx.db.Order("key").Limit(pageSize(f.Limit))
+	if f.AgentDID != "" {
+		q = q.Where("agent_did = ?", f.AgentDID)
+	}
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if f.After != "" {
+		q = q.Where("key > ?", f.After)
+	}
+	return find[SavedState](q)
+}
+
+// PublishState makes a state, whose object is doomed until then, the last one of its key. What it
+// replaces is doomed from retireAt on. Errors: Conflict when the object may be deleted already.
+func (tx *Tx) PublishState(s *SavedState, retireAt Time) error {
+	saved, err := rowCount("publishing a state", tx.db.Delete(&DoomedObject{}, "object = ? AND delete_at > ?", s.Object, tx.Now))
+	if err != nil {
+		return err
+	}
+	if saved == 0 {
+		return sandbox.Errorf(sandbox.Conflict, "object %s took too long to be saved and may be deleted by now", s.Object)
+	}
+	if err := tx.RemoveSavedState(s.Key, retireAt); err != nil {
+		return err
+	}
+	return tx.create(s)
+}
+
+// RemoveSavedState forgets the last state of a key, if there is one, and dooms its object.
+func (tx *Tx) RemoveSavedState(key string, deleteAt Time) error {
+	old, err := tx.SavedState(key)
+	if err != nil || old == nil {
+		return err
+	}
+	if err := tx.DoomObject(old.Object, deleteAt); err != nil {
+		return err
+	}
+	_, err = rowCount("forgetting a saved state", tx.db.Delete(&SavedState{}, "key = ?", key))
+	return err
+}
+
+// DoomObject has an object deleted at a time, unless it is published before.
+func (tx *Tx) DoomObject(object string, deleteAt Time) error {
+	return unavailable("writing to the ledger", tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
+		Create(&DoomedObject{Object: object, DeleteAt: deleteAt}).Error)
+}
+
+// DueObjects returns objects that are to be deleted now, the longest due first.
+func (tx *Tx) DueObjects(limit int) ([]string, error) {
+	var objects []string
+	err := tx.db.Model(&DoomedObject{}).Where("delete_at <= ?", tx.Now).Order("delete_at").Limit(limit).Pluck("object", &objects).Error
+	return objects, unavailable("looking for objects to delete", err)
+}
+
+// ForgetObjects records that objects exist no more.
+func (tx *Tx) ForgetObjects(objects []string) error {
+	_, err := rowCount("forgetting deleted objects", tx.db.Delete(&DoomedObject{}, "object IN ?", objects))
+	return err
+}
