@@ -1,8 +1,13 @@
 #!/bin/sh
-# Builds the guest for every architecture that an engine may have, into embedded/.
+# Builds the programs that run inside of containers, for every architecture that an engine may have:
+# the guest into embedded/, the gateway into ../gateway/embedded/.
 set -eu
 cd "$(dirname "$0")"
+build() { # architecture, file, package
+	CGO_ENABLED=0 GOOS=linux GOARCH=$1 \
+		go build -trimpath -buildvcs=false -ldflags "-s -w -buildid=" -o "$2" "$3"
+}
 for arch in amd64 arm64; do
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch \
-		go build -trimpath -buildvcs=false -ldflags "-s -w -buildid=" -o "embedded/guest-linux-$arch" ./cmd/guest
+	build $arch "embedded/guest-linux-$arch" ./cmd/guest
+	build $arch "../gateway/embedded/gateway-linux-$arch" ../gateway/cmd/gateway
 done

@@ -42,6 +42,8 @@ type Engine struct {
 	state    StateStore
 	// saving holds one element for each save under way.
 	saving chan struct{}
+	// lastSamples holds one value for each last reading under way.
+	lastSamples chan struct{}
 
 	// life ends with Close; what an engine does for nobody's request runs on it.
 	life context.Context
@@ -75,7 +77,8 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
-		sampling: make(map[string]struct{}), state: c.State, saving: make(chan struct{}, savers),
+		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
+		state: c.State, saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
 		e.backends[x.Backend()] = &backend{Executor: x}

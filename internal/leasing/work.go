@@ -225,11 +225,21 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 	return out
 }
 
+// lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
+// of them would hold up what they stand beside.
+const lastSamples = 4
+
 // sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
 // not wait for it: an engine may take a second to answer, and the reading of the last command or
-// heartbeat then stands.
+// heartbeat then stands, as it does where many sandboxes end at once.
 func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbox.Handle, end func(context.Context, sandbox.Handle) error) outcome {
 	if t.row.Phase != sandbox.PhaseAwake {
+		return outcome{err: end(ctx, h)}
+	}
+	select {
+	case e.lastSamples <- struct{}{}:
+		defer func() { <-e.lastSamples }()
+	default:
 		return outcome{err: end(ctx, h)}
 	}
 	sampling, stop := context.WithCancel(ctx)

@@ -28,7 +28,8 @@ import (
 
 // Config tunes a loop; zero values take the defaults.
 type Config struct {
-	// Workers bounds the steps at work at once. Default 16: a backend bounds its own calls.
+	// Workers bounds the steps at work at once. Default 128: a backend bounds its own calls, and puts
+	// first what matters most of all that it is asked for.
 	Workers int
 	// Poll is the backstop behind commits and timers. Default 5s.
 	Poll time.Duration
@@ -57,7 +58,7 @@ type Loop struct {
 // New makes a loop.
 func New(e *leasing.Engine, c Config) *Loop {
 	if c.Workers == 0 {
-		c.Workers = 16
+		c.Workers = 128
 	}
 	if c.Poll == 0 {
 		c.Poll = 5 * time.Second

@@ -60,27 +60,36 @@ func median(d []time.Duration) time.Duration {
 // life is how long the begin and the end of one container took.
 type life struct{ begin, end time.Duration }
 
-// plainLife starts and removes a container with the docker command, with the settings of a sandbox.
-func plainLife(ctx context.Context, name string) (l life, err error) {
-	r := sandbox.DefaultResources
-	volumes := []string{name + "-workspace", name + "-data"}
-	args := []string{"run", "--detach", "--interactive", "--name", name,
+// plain is a container that the docker command makes, with the settings of a sandbox.
+type plain struct{ name string }
+
+func (p plain) volumes() []string { return []string{p.name + "-workspace", p.name + "-data"} }
+
+func (p plain) run(ctx context.Context) error {
+	r, volumes := sandbox.DefaultResources, p.volumes()
+	_, err := harness.Docker(ctx, "run", "--detach", "--interactive", "--name", p.name,
 		"--network", "none", "--ipc", "private", "--user", "1000:1000",
 		"--read-only", "--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=512m,mode=1777",
 		"--cap-drop", "ALL", "--security-opt", "no-new-privileges",
 		"--memory", fmt.Sprintf("%dm", r.MemoryMB), "--memory-swap", fmt.Sprintf("%dm", r.MemoryMB),
 		"--cpus", fmt.Sprintf("%g", float64(r.CPUMillis)/1000), "--pids-limit", fmt.Sprint(r.PIDs),
 		"--log-driver", "json-file", "--log-opt", "max-size=1m", "--log-opt", "max-file=1",
-		"--mount", "type=volume,source=" + volumes[0] + ",target=/workspace",
-		"--mount", "type=volume,source=" + volumes[1] + ",target=/data",
-		image, "/player"}
-	if l.begin, err = timed(func() error { _, err := harness.Docker(ctx, args...); return err }); err != nil {
+		"--mount", "type=volume,source="+volumes[0]+",target=/workspace",
+		"--mount", "type=volume,source="+volumes[1]+",target=/data",
+		image, "/player")
+	return err
+}
+
+// plainLife starts and removes a container.
+func plainLife(ctx context.Context, name string) (l life, err error) {
+	p := plain{name}
+	if l.begin, err = timed(func() error { return p.run(ctx) }); err != nil {
 		return l, err
 	}
 	if l.end, err = timed(func() error { _, err := harness.Docker(ctx, "rm", "--force", name); return err }); err != nil {
 		return l, err
 	}
-	_, err = harness.Docker(ctx, append([]string{"volume", "rm"}, volumes...)...)
+	_, err = harness.Docker(ctx, append([]string{"volume", "rm"}, p.volumes()...)...)
 	return l, err
 }
 
@@ -94,7 +103,7 @@ func leasedLife(ctx context.Context, s *stage, send *sender, destroyed *destruct
 	if err != nil {
 		return l, err
 	}
-	receipt, err := send.post(ctx, "end-"+got.Lease.SandboxID, agent, time.Now())
+	receipt, err := send.post(ctx, "end-"+got.Lease.SandboxID, death(agent, time.Now()))
 	if err != nil {
 		return l, err
 	}
@@ -162,21 +171,27 @@ func watchDestroyed(ctx context.Context) (*destructions, error) {
 	return d, nil
 }
 
-// wait returns when the sandbox's container was gone.
-func (d *destructions) wait(ctx context.Context, sandboxID string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// wait returns when the last of the sandboxes' containers was gone.
+func (d *destructions) wait(ctx context.Context, sandboxIDs ...string) (last time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	for {
+	left := make(map[string]bool)
+	for _, id := range sandboxIDs {
+		left[id] = true
+	}
+	for len(left) > 0 {
 		select {
 		case e, open := <-d.events:
 			if !open {
-				return time.Time{}, fmt.Errorf("docker events ended")
+				return last, fmt.Errorf("docker events ended")
 			}
-			if strings.HasSuffix(e.name, sandboxID) { // not its carrier
-				return e.at, nil
+			if id := e.name[strings.LastIndex(e.name, "-")+1:]; left[id] { // not its carrier
+				delete(left, id)
+				last = e.at
 			}
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("the container of sandbox %s is not gone: %w", sandboxID, ctx.Err())
+			return last, fmt.Errorf("the containers of %d sandboxes are not gone: %w", len(left), ctx.Err())
 		}
 	}
+	return last, nil
 }

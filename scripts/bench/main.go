@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -22,7 +24,12 @@ func main() {
 	flag.DurationVar(&o.storm, "storm", 5*time.Second, "how long webhooks are sent")
 	flag.IntVar(&o.clients, "clients", 64, "how many clients send webhooks at once")
 	flag.IntVar(&o.leases, "leases", 50, "how many leases Terraform plans and applies")
+	flag.IntVar(&o.players, "players", 100, "how many leases one condition ends")
+	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	flag.Parse()
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -32,8 +39,29 @@ func main() {
 }
 
 type options struct {
-	rounds, clients, leases int
-	storm                   time.Duration
+	rounds, clients, leases, players int
+
+	only  []string // nil: all
+	storm time.Duration
+}
+
+// measures are taken one after the other, on one stage.
+var measures = []struct {
+	name string
+	take func(context.Context, *stage, options) ([]result, error)
+}{
+	{"lives", lives},
+	{"games", games},
+	{"storm", storm},
+	{"plans", plans},
+}
+
+func names() []string {
+	list := make([]string, len(measures))
+	for i, m := range measures {
+		list[i] = m.name
+	}
+	return list
 }
 
 // result is one line of bench/results.json.
@@ -67,10 +95,13 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}()
 	var results []result
-	for _, measure := range []func(context.Context, *stage, options) ([]result, error){lives, storm, plans} {
-		r, err := measure(ctx, s, o)
+	for _, m := range measures {
+		if o.only != nil && !slices.Contains(o.only, m.name) {
+			continue
+		}
+		r, err := m.take(ctx, s, o)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		results = append(results, r...)
 	}

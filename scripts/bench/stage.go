@@ -48,11 +48,15 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	if err := s.reconciler.Start(ctx, filepath.Join(example, "prices.json")); err != nil {
 		return nil, err
 	}
+	return s, s.environment(ctx, sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}})
+}
+
+// environment makes an environment of the stage's image whose sandboxes never fall asleep by themselves.
+func (s *stage) environment(ctx context.Context, p sandbox.PutEnvironment) error {
 	never := sandbox.Duration(0)
-	_, err = s.reconciler.Service.PutEnvironment(ctx, sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone, SleepAfter: &never,
-	}})
-	return s, err
+	p.Image, p.Network, p.SleepAfter = image, sandbox.NetworkNone, &never
+	_, err := s.reconciler.Service.PutEnvironment(ctx, p)
+	return err
 }
 
 // close removes everything again, also when the measures were interrupted.

@@ -30,7 +30,7 @@ func storm(ctx context.Context, s *stage, o options) ([]result, error) {
 	for c := range o.clients {
 		g.Go(func() error {
 			for n := 0; time.Now().Before(deadline); n++ {
-				if _, err := send.post(sending, fmt.Sprintf("storm-%d-%d", c, n), "did:plc:nobody", begin); err != nil {
+				if _, err := send.post(sending, fmt.Sprintf("storm-%d-%d", c, n), death("did:plc:nobody", begin)); err != nil {
 					return err
 				}
 				receipts.Add(1)
@@ -43,7 +43,7 @@ func storm(ctx context.Context, s *stage, o options) ([]result, error) {
 	}
 	took := time.Since(begin)
 	for c := range o.clients { // what was acknowledged is known
-		again, err := send.post(ctx, fmt.Sprintf("storm-%d-0", c), "did:plc:nobody", begin)
+		again, err := send.post(ctx, fmt.Sprintf("storm-%d-0", c), death("did:plc:nobody", begin))
 		if err != nil {
 			return nil, err
 		}
@@ -74,10 +74,15 @@ func newSender(s *stage, connections int) (*sender, error) {
 	}, nil
 }
 
-// post sends the death of an agent at a time and returns the receipt.
-func (s *sender) post(ctx context.Context, id, agent string, at time.Time) (r sandbox.Receipt, err error) {
-	body, err := json.Marshal(sandbox.Condition{Type: "agent.death", Timestamp: at.UTC(),
-		Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent}})
+// death is the condition that an agent of the bench's environment died at a time.
+func death(agent string, at time.Time) sandbox.Condition {
+	return sandbox.Condition{Type: "agent.death", Timestamp: at.UTC(),
+		Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent}}
+}
+
+// post sends a condition and returns the receipt.
+func (s *sender) post(ctx context.Context, id string, c sandbox.Condition) (r sandbox.Receipt, err error) {
+	body, err := json.Marshal(c)
 	if err != nil {
 		return r, err
 	}

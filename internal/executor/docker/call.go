@@ -31,6 +31,8 @@ type request struct {
 	reason sandbox.Reason
 	// waits: the engine mostly waits for the sandbox, which needs no slot.
 	waits bool
+	// late: nobody waits for its end, so that it comes after others.
+	late bool
 }
 
 func read(verb, object string) request {
@@ -44,12 +46,10 @@ func change(verb, object string, reason sandbox.Reason) request {
 // do makes one request: within a slot, within its deadline, with its error classified.
 func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
 	if !r.waits {
-		select {
-		case e.slots <- struct{}{}:
-			defer func() { <-e.slots }()
-		case <-ctx.Done():
-			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, ctx.Err())
+		if err := e.slots.take(ctx, r.late); err != nil {
+			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, err)
 		}
+		defer e.slots.give()
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()

@@ -39,7 +39,7 @@ type Config struct {
 type Executor struct {
 	api    *client.Client
 	log    *slog.Logger
-	slots  chan struct{}
+	slots  slots
 	warned sync.Once
 
 	mu     sync.Mutex         // guards what follows
@@ -63,7 +63,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	return &Executor{api: api, log: cfg.Logger, slots: make(chan struct{}, cfg.Calls), guests: make(map[string]program), volumes: make(map[string]string)}, nil
+	return &Executor{api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, guests: make(map[string]program), volumes: make(map[string]string)}, nil
 }
 
 // Close releases the connections to the engine.

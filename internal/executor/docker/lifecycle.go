@@ -129,9 +129,12 @@ func (e *Executor) removeContainer(ctx context.Context, id string) error {
 	}
 }
 
-// removeVolume removes a volume if it is ours, and returns nil once ours is gone.
+// removeVolume removes a volume if it is ours, and returns nil once ours is gone. Nothing runs with it any
+// more: when many sandboxes end, all containers go before the first volume.
 func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
-	v, err := fetch(ctx, e, read("look for volume", name), func(ctx context.Context) (volume.Volume, error) {
+	look := read("look for volume", name)
+	look.late = true
+	v, err := fetch(ctx, e, look, func(ctx context.Context) (volume.Volume, error) {
 		return e.api.VolumeInspect(ctx, name)
 	})
 	if isCode(err, sandbox.NotFound) {
@@ -143,9 +146,11 @@ func (e *Executor) removeVolume(ctx context.Context, name string, labels map[str
 	if err != nil {
 		return err
 	}
+	remove := change("remove volume", name, sandbox.ReasonRemovalFailed)
+	remove.late = true
 	// A volume stays in use for a moment after its container has gone.
 	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {
-		err := e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+		err := e.do(ctx, remove, func(ctx context.Context) error {
 			return e.api.VolumeRemove(ctx, name, false)
 		})
 		if isCode(err, sandbox.Conflict) {

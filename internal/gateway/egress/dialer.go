@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
@@ -57,18 +58,22 @@ type Dialer struct {
 	Resolver Resolver
 	// Connect makes one connection to one address; nil is TCP.
 	Connect func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Upstream, when set, is a proxy that all connections go through. It resolves names itself, so
-	// what addresses it may reach is its own policy's to say.
-	Upstream *Upstream
+
+	upstream atomic.Pointer[Upstream]
 }
 
+// SetUpstream sets the proxy that connections go through from now on; nil is none. It resolves names
+// itself, so what addresses it may reach is its own policy's to say.
+func (d *Dialer) SetUpstream(u *Upstream) { d.upstream.Store(u) }
+
 // Dial connects to an allowed host. Errors: *policy.Refusal if none of its addresses may be reached,
-// *Failure. The address is that of the host, or of the upstream proxy.
+// *Failure. The address is that of the host, the zero Addr if only the upstream proxy knows it.
 func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if d.Upstream != nil {
-		return d.tunnel(ctx, host, port)
+	if u := d.upstream.Load(); u != nil {
+		conn, err := u.tunnel(ctx, hostPort(host, port))
+		return conn, netip.Addr{}, err
 	}
 	addrs, err := d.resolve(ctx, host)
 	if err != nil {

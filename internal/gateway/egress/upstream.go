@@ -70,41 +70,37 @@ func (u *Upstream) authorization() string {
 }
 
 // open connects to the proxy itself.
-func (u *Upstream) open(ctx context.Context) (net.Conn, netip.Addr, error) {
+func (u *Upstream) open(ctx context.Context) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", u.address())
 	if err != nil {
-		return nil, netip.Addr{}, fail(ConnectFailed, err, "connect to the upstream proxy")
-	}
-	var addr netip.Addr
-	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		addr = tcp.AddrPort().Addr().Unmap()
+		return nil, fail(ConnectFailed, err, "connect to the upstream proxy")
 	}
 	if u.url.Scheme == "http" {
-		return conn, addr, nil
+		return conn, nil
 	}
 	secured := tls.Client(conn, &tls.Config{ServerName: u.url.Hostname(), RootCAs: u.roots})
 	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, netip.Addr{}, errors.Join(fail(ConnectFailed, err, "secure the connection to the upstream proxy"), conn.Close())
+		return nil, errors.Join(fail(ConnectFailed, err, "secure the connection to the upstream proxy"), conn.Close())
 	}
-	return secured, addr, nil
+	return secured, nil
 }
 
-// tunnel asks the upstream proxy for a connection to a host.
-func (d *Dialer) tunnel(ctx context.Context, host string, port uint16) (net.Conn, netip.Addr, error) {
-	conn, addr, err := d.Upstream.open(ctx)
+// tunnel asks the proxy for a connection to host:port.
+func (u *Upstream) tunnel(ctx context.Context, target string) (net.Conn, error) {
+	conn, err := u.open(ctx)
 	if err != nil {
-		return nil, netip.Addr{}, err
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past: whoever waits returns
-	err = d.Upstream.connect(conn, hostPort(host, port))
+	err = u.connect(conn, target)
 	if !stop() && err == nil {
-		err = fail(ConnectFailed, ctx.Err(), "connect to %s through the upstream proxy", host)
+		err = fail(ConnectFailed, ctx.Err(), "connect to %s through the upstream proxy", target)
 	}
 	if err != nil {
-		return nil, netip.Addr{}, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.Close())
 	}
-	return conn, addr, nil
+	return conn, nil
 }
 
 func (u *Upstream) connect(conn net.Conn, target string) error {
@@ -133,19 +129,22 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 // DialHTTP returns a connection for plain HTTP requests to a host: as Dial does, or to the upstream
 // proxy itself, since many let nobody tunnel to port 80. Errors: as Dial.
 func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
-	if d.Upstream == nil {
+	u := d.upstream.Load()
+	if u == nil {
 		return d.Dial(ctx, p, host, port)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return d.Upstream.open(ctx)
+	conn, err := u.open(ctx)
+	return conn, netip.Addr{}, err
 }
 
 // Proxy tells an http.Transport, whose connections come from DialHTTP, of the upstream proxy. Its
 // scheme is http because such a connection is secured already.
 func (d *Dialer) Proxy(*http.Request) (*url.URL, error) {
-	if d.Upstream == nil {
+	u := d.upstream.Load()
+	if u == nil {
 		return nil, nil
 	}
-	return &url.URL{Scheme: "http", Host: d.Upstream.address(), User: d.Upstream.url.User}, nil
+	return &url.URL{Scheme: "http", Host: u.address(), User: u.url.User}, nil
 }

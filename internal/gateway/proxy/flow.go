@@ -32,6 +32,7 @@ type flow struct {
 	ctx      context.Context
 	cut      context.CancelCauseFunc
 	id       string
+	agent    string // when it began
 	began    time.Time
 	protocol audit.Protocol
 	asked    string // as the sandbox wrote it
@@ -50,7 +51,7 @@ type flow struct {
 // begin registers an attempt to reach a host, such as "github.com" or "GitHub.com.", and checks it.
 // A flow must be ended, also one that is refused.
 func (b *box) begin(ctx context.Context, protocol audit.Protocol, host, port string) (*flow, *policy.Refusal) {
-	f := &flow{proxy: b.proxy, box: b, id: b.proxy.newID(), began: time.Now(), protocol: protocol, asked: host}
+	f := &flow{proxy: b.proxy, box: b, id: b.proxy.newID(), agent: b.agentName(), began: time.Now(), protocol: protocol, asked: host}
 	f.ctx, f.cut = context.WithCancelCause(ctx)
 	name, err := sandbox.CanonicalHost(host)
 	if err != nil {
@@ -87,7 +88,7 @@ func (f *flow) check(p *policy.Policy) *policy.Refusal {
 	if r := p.Host(f.host, f.port); r != nil {
 		return r
 	}
-	if !f.addr.IsValid() || f.proxy.dialer.Upstream != nil {
+	if !f.addr.IsValid() { // not connected yet, or through an upstream proxy
 		return nil
 	}
 	return p.Address(f.addr)
@@ -151,7 +152,7 @@ func (f *flow) end(err error) {
 
 func (f *flow) record(kind audit.Kind) audit.Record {
 	r := audit.Record{
-		Kind: kind, Attempt: f.id, Agent: f.box.agentName(), Protocol: f.protocol, Host: f.host, Port: f.port,
+		Kind: kind, Attempt: f.id, Agent: f.agent, Protocol: f.protocol, Host: f.host, Port: f.port,
 	}
 	if f.host == "" {
 		r.Host = f.asked

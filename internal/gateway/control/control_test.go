@@ -1,0 +1,236 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// gateway is one run of the gateway on a directory.
+type gateway struct {
+	*control.Client
+	end func()
+}
+
+// nowhere is a DNS in which every name has a public address, at which nothing listens.
+type nowhere struct{}
+
+func (nowhere) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, error) {
+	if network == "ip6" {
+		return nil, nil
+	}
+	return []netip.Addr{netip.MustParseAddr("203.0.114.1")}, nil
+}
+
+func start(t *testing.T, root string) *gateway {
+	t.Helper()
+	log := audit.New(io.Discard, nil)
+	dialer := &egress.Dialer{Resolver: nowhere{}, Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
+		return nil, errors.New("nothing listens there")
+	}}
+	var n atomic.Int64
+	p := proxy.New(proxy.Config{Dialer: dialer, Log: log, NewID: func() string { return strconv.FormatInt(n.Add(1), 10) }})
+	m, err := control.Open(root, p, dialer, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Serve(ctx) }()
+	g := &gateway{Client: control.NewClient(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", filepath.Join(root, control.Dir, control.Socket))
+	})}
+	ended := false
+	g.end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		g.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the control socket: %v", err)
+		}
+		p.Close()
+		log.Close()
+	}
+	t.Cleanup(g.end)
+	for { // until the socket is there
+		if _, err = g.Status(t.Context()); err == nil {
+			return g
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("the control socket: %v", err)
+		default:
+		}
+	}
+}
+
+func newRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gw") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask asks a sandbox's socket for a host, and returns why not.
+func ask(t *testing.T, root, id string) string {
+	t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(root, control.SandboxDir(id), control.ProxySocket))
+	if err != nil {
+		return "no socket"
+	}
+	defer conn.Close()
+	_, err = io.WriteString(conn, "CONNECT github.com:443 HTTP/1.1\r\nHost: github.com:443\r\n\r\n")
+	must(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	must(t, err)
+	return res.Header.Get(proxy.ReasonHeader)
+}
+
+const allowed = string(egress.ConnectFailed) // as far as the outside of this test goes
+
+func TestAGatewayRefusesUntilItHasSettings(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"}))
+	if got := ask(t, root, "box-1"); got != string(policy.NoPolicy) {
+		t.Errorf("before any settings: %s", got)
+	}
+	must(t, g.Apply(t.Context(), control.Settings{Egress: sandbox.DefaultEgress()}))
+	if got := ask(t, root, "box-1"); got != allowed {
+		t.Errorf("with settings: %s", got)
+	}
+	s, err := g.Status(t.Context())
+	hash, _ := control.Settings{Egress: sandbox.DefaultEgress()}.Hash()
+	if err != nil || !s.HasPolicy || s.Settings != hash || !slices.Equal(s.IDs, []string{"box-1"}) {
+		t.Errorf("the status is %+v, %v", s, err)
+	}
+}
+
+func TestAGatewayThatStartsAgainGoesOn(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	must(t, g.Apply(t.Context(), control.Settings{Egress: sandbox.DefaultEgress()}))
+	for _, id := range []string{"box-1", "box-2", "box-3"} {
+		must(t, g.Add(t.Context(), control.Sandbox{ID: id}))
+	}
+	must(t, g.Remove(t.Context(), "box-2"))
+	g.end()
+	if got := ask(t, root, "box-1"); got != "no socket" {
+		t.Errorf("a gateway that has ended answers %s", got)
+	}
+	must(t, os.WriteFile(filepath.Join(root, control.Dir, "sandboxes", "box-3.json"), []byte("{"), 0o600)) // cut off in the middle
+	g = start(t, root)
+	for id, want := range map[string]string{"box-1": allowed, "box-2": "no socket", "box-3": "no socket"} {
+		if got := ask(t, root, id); got != want {
+			t.Errorf("%s after the start: %s, want %s", id, got, want)
+		}
+	}
+	g.end()
+	must(t, os.WriteFile(filepath.Join(root, control.Dir, "settings.json"), []byte("{"), 0o600))
+	start(t, root)
+	if got := ask(t, root, "box-1"); got != string(policy.NoPolicy) {
+		t.Errorf("with settings that cannot be read: %s", got)
+	}
+}
+
+func TestWhatIsNotValidChangesNothing(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	must(t, g.Apply(t.Context(), control.Settings{Egress: sandbox.DefaultEgress()}))
+	before, err := g.Status(t.Context())
+	must(t, err)
+	for name, err := range map[string]error{
+		"a rule":             g.Apply(t.Context(), control.Settings{Egress: sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "*"}}}}),
+		"an upstream":        g.Apply(t.Context(), control.Settings{Upstream: &control.Upstream{URL: "socks5://x"}}),
+		"an id":              g.Add(t.Context(), control.Sandbox{ID: "../box"}),
+		"an id to remove":    g.Remove(t.Context(), ".."),
+		"an id in a variant": g.Remove(t.Context(), "a/../../b"),
+		"an agent":           g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: strings.Repeat("x", 600)}),
+	} {
+		if err == nil {
+			t.Errorf("%s that is not valid was taken", name)
+		}
+	}
+	after, err := g.Status(t.Context())
+	if err != nil || after.Settings != before.Settings || len(after.IDs) > 0 {
+		t.Errorf("it was %+v and is %+v, %v", before, after, err)
+	}
+}
+
+func TestTellingTwiceIsTellingOnce(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	for range 2 {
+		must(t, g.Apply(t.Context(), control.Settings{Egress: sandbox.DefaultEgress()}))
+		must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1"}))
+	}
+	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"})) // of a pool
+	if got := ask(t, root, "box-1"); got != allowed {
+		t.Errorf("it says %s", got)
+	}
+	for range 2 {
+		must(t, g.Remove(t.Context(), "box-1"))
+	}
+	if left, err := filepath.Glob(filepath.Join(root, "*", "*box-1*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestOnlyASandboxsOwnDirectoryIsOpenToIt(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1"}))
+	for path, want := range map[string]os.FileMode{
+		control.Dir:                 0o700,
+		control.SandboxDir("box-1"): 0o755,
+		control.SandboxDir("box-1") + "/" + control.ProxySocket: 0o666,
+	} {
+		info, err := os.Stat(filepath.Join(root, path))
+		must(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %o, want %o", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
+)
+
+// Manager does what the gateway is told, and remembers it. It is safe for concurrent use.
+type Manager struct {
+	root   string
+	proxy  *proxy.Proxy
+	dialer *egress.Dialer
+
+	mu        sync.Mutex // guards what follows, and the files
+	settings  string     // their hash
+	sandboxes map[string]Sandbox
+}
+
+// Open takes up what a gateway before this one was told. What cannot be read is left out, which
+// cuts off and never opens; log says so.
+func Open(root string, p *proxy.Proxy, d *egress.Dialer, log *slog.Logger) (*Manager, error) {
+	m := &Manager{root: root, proxy: p, dialer: d, sandboxes: make(map[string]Sandbox)}
+	for _, dir := range []struct {
+		path string
+		mode fs.FileMode
+	}{{m.path(Dir), 0o700}, {m.path(Dir, sandboxesDir), 0o700}, {m.path(servedDir), 0o711}} {
+		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
+			return nil, fmt.Errorf("prepare the gateway's directory: %w", err)
+		}
+	}
+	var s Settings
+	err := readJSON(m.path(Dir, settingsFile), &s)
+	if err == nil {
+		err = m.Apply(s)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Error("nothing is allowed until new settings come", "error", err)
+	}
+	files, err := filepath.Glob(m.path(Dir, sandboxesDir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes: %w", err)
+	}
+	for _, file := range files {
+		var s Sandbox
+		err := readJSON(file, &s)
+		if err == nil {
+			err = m.Add(s)
+		}
+		if err != nil {
+			log.Error("a sandbox is cut off until it is added again", "file", file, "error", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Manager) path(parts ...string) string {
+	return filepath.Join(append([]string{m.root}, parts...)...)
+}
+
+// Apply changes the settings for all that follows; what they forbid is cut.
+func (m *Manager) Apply(s Settings) error {
+	compiled, err := policy.Compile(s.Egress)
+	if err != nil {
+		return err
+	}
+	var up *egress.Upstream
+	if s.Upstream != nil {
+		if up, err = egress.NewUpstream(s.Upstream.URL, []byte(s.Upstream.CA)); err != nil {
+			return err
+		}
+	}
+	hash, err := s.Hash()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := writeJSON(m.path(Dir, settingsFile), s); err != nil {
+		return fmt.Errorf("keep the settings: %w", err)
+	}
+	m.dialer.SetUpstream(up)
+	m.proxy.SetPolicy(compiled)
+	m.settings = hash
+	return nil
+}
+
+// Add lets a sandbox out, or changes its agent.
+func (m *Manager) Add(s Sandbox) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have, ok := m.sandboxes[s.ID]; ok && have == s {
+		return nil
+	}
+	if err := writeJSON(m.sandboxFile(s.ID), s); err != nil {
+		return fmt.Errorf("keep sandbox %s: %w", s.ID, err)
+	}
+	if !m.proxy.Assign(s.ID, s.Agent) {
+		if err := m.serve(s); err != nil {
+			return fmt.Errorf("serve sandbox %s: %w", s.ID, err)
+		}
+	}
+	m.sandboxes[s.ID] = s
+	return nil
+}
+
+func (m *Manager) sandboxFile(id string) string { return m.path(Dir, sandboxesDir, id+".json") }
+
+// serve makes a sandbox's directory and socket. Everybody may connect: whoever sees the directory is
+// the sandbox, whatever user its programs run as.
+func (m *Manager) serve(s Sandbox) error {
+	dir := m.path(SandboxDir(s.ID))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	socket := filepath.Join(dir, ProxySocket)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a gateway before this one
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(socket, 0o666); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return m.proxy.Add(s.ID, s.Agent, l)
+}
+
+// Remove cuts a sandbox off for good, and forgets it. Absent is success.
+func (m *Manager) Remove(id string) error {
+	if err := (Sandbox{ID: id}).validate(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.proxy.Remove(id)
+	delete(m.sandboxes, id)
+	err := os.Remove(m.sandboxFile(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err = errors.Join(err, os.RemoveAll(m.path(SandboxDir(id)))); err != nil {
+		return fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// Status returns what the gateway is doing.
+func (m *Manager) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Status{Status: m.proxy.Status(), Settings: m.settings, IDs: slices.Sorted(maps.Keys(m.sandboxes))}
+}
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// writeJSON makes a file appear, complete, or leaves the one before.
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

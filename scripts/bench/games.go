@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+// parallelism is how many docker commands at once are tried to find the plain way's best.
+var parallelism = []int{2, 4, 8}
+
+// begins is how many containers are started at once; that is not measured.
+const begins = 4
+
+// games measures how long it takes until all containers of a game are gone that one condition ends,
+// next to the removal of as many containers with the same settings by the docker command.
+func games(ctx context.Context, s *stage, o options) ([]result, error) {
+	best, commands := time.Duration(0), 0
+	for _, p := range parallelism {
+		took, err := plainGame(ctx, o.players, p)
+		if err != nil {
+			return nil, err
+		}
+		if best == 0 || took < best {
+			best, commands = took, p
+		}
+	}
+	ours, err := leasedGame(ctx, s, o.players)
+	if err != nil {
+		return nil, err
+	}
+	return []result{atMost(fmt.Sprintf("condition that ends %d leases / docker rm -f", o.players), ours.Seconds()/best.Seconds(), "ratio", 1.2,
+		fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), best.Milliseconds(), commands))}, nil
+}
+
+// plainGame starts n containers and removes them with some docker commands at once, each of which
+// removes its part.
+func plainGame(ctx context.Context, n, commands int) (time.Duration, error) {
+	players := make([]plain, n)
+	g, starting := errgroup.WithContext(ctx)
+	g.SetLimit(begins)
+	for i := range players {
+		players[i] = plain{fmt.Sprintf("sandbox-bench-%d-%d", commands, i)}
+		g.Go(func() error { return players[i].run(starting) })
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	parts, volumes := make([][]string, commands), []string{"volume", "rm"}
+	for i, p := range players {
+		parts[i%commands] = append(parts[i%commands], p.name)
+		volumes = append(volumes, p.volumes()...)
+	}
+	took, err := timed(func() error {
+		g, removing := errgroup.WithContext(ctx)
+		for _, names := range parts {
+			g.Go(func() error {
+				_, err := harness.Docker(removing, append([]string{"rm", "--force"}, names...)...)
+				return err
+			})
+		}
+		return g.Wait()
+	})
+	if err == nil {
+		_, err = harness.Docker(ctx, volumes...)
+	}
+	return took, err
+}
+
+// leasedGame begins n leases in an environment of their own and ends them by one condition. It returns
+// how long it took from the reply until the last container was gone.
+func leasedGame(ctx context.Context, s *stage, n int) (time.Duration, error) {
+	const game = "bench-game"
+	if err := s.environment(ctx, sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
+		return 0, err
+	}
+	ids := make([]string, n)
+	g, acquiring := errgroup.WithContext(ctx)
+	g.SetLimit(begins)
+	for i := range ids {
+		g.Go(func() error {
+			got, err := s.reconciler.Service.Acquire(acquiring, sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:player%d", i), EnvironmentID: game})
+			ids[i] = got.Lease.SandboxID
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	destroyed, err := watchDestroyed(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer destroyed.close()
+	send, err := newSender(s, 1)
+	if err != nil {
+		return 0, err
+	}
+	receipt, err := send.post(ctx, "game-over", sandbox.Condition{Type: "game.finished", Timestamp: time.Now().UTC(),
+		Data: sandbox.ConditionData{EnvironmentID: game}})
+	if err != nil {
+		return 0, err
+	}
+	accepted := time.Now()
+	if receipt.Matched != n {
+		return 0, fmt.Errorf("the end of the game ended %d leases of %d", receipt.Matched, n)
+	}
+	last, err := destroyed.wait(ctx, ids...)
+	if err != nil {
+		return 0, err
+	}
+	return last.Sub(accepted), s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: game, Force: true})
+}
