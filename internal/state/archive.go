@@ -265,7 +265,7 @@ func (s *source) Read(p []byte) (int, error) {
 		s.err = err
 	case s.ctx.Err() != nil:
 		s.err = s.ctx.Err()
-	case s.n > s.limit+tarPadding:
+	case s.n-tarPadding > s.limit:
 		s.err = tooLarge(s.limit)
 	default:
 		return n, err
