@@ -1,0 +1,230 @@
+// Package seal encrypts what a ledger may not hold in clear, under keys that lie beside the ledger
+// and not in it: whoever has one of the two alone has nothing.
+//
+// A key file holds one key a line, the one that seals first:
+//
+//	# any comment
+//	sandbox-key-1 Zm9v…            base64 of 32 random bytes
+//
+// A new key is put above the old ones, on every machine that serves the ledger; what older keys have
+// sealed stays readable until it is sealed anew, and then their lines may go.
+package seal
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	keyKind = "sandbox-key-1"
+	keySize = 32 // AES-256
+	idSize  = 8
+	// format is the first byte of everything sealed; the key's id, the nonce and the text follow.
+	format = 1
+	// maxFile bounds a key file, in bytes.
+	maxFile = 64 << 10
+)
+
+// Keys seal and open. They are safe for concurrent use. A nil *Keys has no key.
+type Keys struct {
+	file   string
+	create bool
+
+	mu   sync.Mutex // guards keys
+	keys []key      // the first seals
+}
+
+type key struct {
+	id   []byte
+	aead cipher.AEAD
+}
+
+// InFile returns the keys in a file, which is read when it is first needed. With create, it is made
+// when something is sealed and there is none.
+func InFile(file string, create bool) *Keys { return &Keys{file: file, create: create} }
+
+// Seal encrypts a text that only opens with the same purpose. Errors: Invalid when there is no key,
+// or the file cannot be used.
+func (k *Keys) Seal(text []byte, purpose string) ([]byte, error) {
+	if k == nil {
+		return nil, errNoKey
+	}
+	keys, err := k.load(false)
+	if errors.Is(err, fs.ErrNotExist) && k.create {
+		if err = generate(k.file); err == nil {
+			keys, err = k.load(true)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	sealed := append([]byte{format}, keys[0].id...)
+	return keys[0].aead.Seal(sealed, nil, text, []byte(purpose)), nil
+}
+
+var errNoKey = sandbox.Errorf(sandbox.Invalid, "this service has no key to keep secrets under: start it with --secret-key-file")
+
+// Open decrypts what was sealed for the purpose. Errors: Unavailable when the key is not in the file,
+// which may be put right there; Failed when the text was changed or sealed for something else.
+func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
+	if k == nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
+	}
+	if len(sealed) < 1+idSize || sealed[0] != format {
+		return nil, sandbox.Errorf(sandbox.Failed, "what the ledger has for %s was not sealed by this program, or by a later release", purpose)
+	}
+	id, rest := sealed[1:1+idSize], sealed[1+idSize:]
+	found, err := k.find(id)
+	if err != nil {
+		return nil, err
+	}
+	text, err := found.aead.Open(nil, nil, rest, []byte(purpose))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Failed, "opening %s: %w: it was changed in the ledger, or moved there from elsewhere", purpose, err)
+	}
+	return text, nil
+}
+
+// Stale reports whether something is sealed under another key than the one that seals now.
+func (k *Keys) Stale(sealed []byte) (bool, error) {
+	if k == nil {
+		return false, nil
+	}
+	keys, err := k.load(true)
+	if err != nil {
+		return false, err
+	}
+	return len(sealed) < 1+idSize || !bytes.Equal(sealed[1:1+idSize], keys[0].id), nil
+}
+
+// find returns a key by its id. A file that does not have it is read again: it may have been added.
+func (k *Keys) find(id []byte) (key, error) {
+	for _, again := range []bool{false, true} {
+		keys, err := k.load(again)
+		if err != nil {
+			return key{}, sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+		for _, found := range keys {
+			if bytes.Equal(found.id, id) {
+				return found, nil
+			}
+		}
+	}
+	return key{}, sandbox.Errorf(sandbox.Unavailable, "%s has no key %s: add the line that the machine which sealed it has", k.file, hex.EncodeToString(id))
+}
+
+func (k *Keys) load(again bool) ([]key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys != nil && !again {
+		return k.keys, nil
+	}
+	keys, err := read(k.file)
+	if err != nil {
+		return nil, err
+	}
+	k.keys = keys
+	return keys, nil
+}
+
+// read reads a key file, which only its owner may have access to. Errors: Invalid, naming it.
+func read(file string) ([]key, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s holds keys and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, mode, file)
+	}
+	if info.Size() > maxFile {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is no key file", file, maxFile)
+	}
+	text, err := os.ReadFile(file) // #nosec G304 -- the operator names the file
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
+	}
+	var keys []key
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		parsed, ok := parse(words)
+		if !ok {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: want %s and the base64 of %d bytes", file, n, keyKind, keySize)
+		}
+		keys = append(keys, parsed)
+	}
+	if len(keys) == 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s holds no key", file)
+	}
+	return keys, nil
+}
+
+func parse(words []string) (key, bool) {
+	if len(words) != 2 || words[0] != keyKind {
+		return key{}, false
+	}
+	raw, err := base64.StdEncoding.DecodeString(words[1])
+	if err != nil || len(raw) != keySize {
+		return key{}, false
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return key{}, false
+	}
+	// Random nonces are safe for 2^32 texts under one key.
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return key{}, false
+	}
+	id := sha256.Sum256(append([]byte("sandbox-key-id\x00"), raw...))
+	return key{id: id[:idSize], aead: aead}, true
+}
+
+// generate makes a key file with one new key unless there is one. Of several programs that do so at
+// once, one does, and the file is never seen half written.
+func generate(file string) (err error) {
+	raw := make([]byte, keySize)
+	_, _ = rand.Read(raw) // never fails since Go 1.24
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "making the directory of %s: %w", file, err)
+	}
+	f, err := os.CreateTemp(dir, ".secret-key-*") // mode 0600
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", file, err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	_, err = f.WriteString(keyKind + " " + base64.StdEncoding.EncodeToString(raw) + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "writing %s: %w", file, err)
+	}
+	if err := os.Link(f.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", file, err)
+	}
+	return nil
+}
+
+// Generate makes a key file with one new key unless there is one. Errors: Unavailable.
+func Generate(file string) error {
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	return generate(file)
+}
