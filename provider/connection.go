@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 )
 
@@ -87,8 +88,12 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 		return nil, closers, err
 	}
 	closers = append(closers, store)
+	var keys *seal.Keys
+	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
+		keys = seal.InFile(file, true)
+	}
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Logger: c.log, Version: c.version,
+		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Keys: keys, Logger: c.log, Version: c.version,
 	})
 	if err != nil {
 		return nil, closers, err

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -47,7 +48,11 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 				return err
 			}
 			if generate {
-				if err := errors.Join(
+				var key error
+				if c.SecretKeyFile != "" {
+					key = seal.Generate(c.SecretKeyFile)
+				}
+				if err := errors.Join(key,
 					generateFile(c.TokenFile, "default "+webhook.NewToken()),
 					generateFile(c.SecretFile, webhook.NewSecret()),
 				); err != nil {
@@ -69,7 +74,8 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
 	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
 	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
-	f.BoolVar(&generate, "generate-credentials", false, "make the token file and the webhook secret file where they are missing")
+	f.StringVar(&c.SecretKeyFile, "secret-key-file", "", "file of the keys that secrets of sandboxes are kept under, the same for every reconciler of a ledger (default: beside a ledger that is a file)")
+	f.BoolVar(&generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
 	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -30,6 +31,9 @@ type Config struct {
 	// TokenFile and SecretFile hold the credentials of clients and game servers; see webhook.LoadTokens
 	// and webhook.LoadSecrets.
 	TokenFile, SecretFile string
+	// SecretKeyFile holds the keys that secrets of sandboxes are kept under; see package seal. Empty
+	// means beside a ledger that is a file, where it is made when it is needed, and else none.
+	SecretKeyFile string
 	// Docker names the engine.
 	Docker docker.Config
 	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
@@ -94,13 +98,18 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, Version: c.Version, Logger: c.Logger,
+		Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Version: c.Version, Logger: c.Logger,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
+	if n, err := engine.ResealSecrets(ctx); err != nil {
+		c.Logger.Error("reconciler: sealing secrets under the first key; sandboxes that need those that cannot be opened will wait", "error", err)
+	} else if n > 0 {
+		c.Logger.Info("reconciler: sealed secrets under the first key; older keys may go once every reconciler has it", "secrets", n)
+	}
 	handler, err := api.New(api.Config{
 		Service: engine, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
 	})
@@ -108,6 +117,17 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		return err
 	}
 	return run(ctx, c, engine, handler, listener, ready)
+}
+
+// keys returns what secrets are kept under, nil for none.
+func (c Config) keys() *seal.Keys {
+	if c.SecretKeyFile != "" {
+		return seal.InFile(c.SecretKeyFile, false)
+	}
+	if file := ledger.SecretKeyFile(c.LedgerURL); file != "" {
+		return seal.InFile(file, true)
+	}
+	return nil
 }
 
 // run serves requests and works on what is due, until ctx ends or one of them fails.

@@ -26,6 +26,8 @@ var embedded embed.FS
 const (
 	Dir  = "/.sandbox"
 	Path = Dir + "/guest"
+	// SecretsDir is where it puts secrets, a directory in memory.
+	SecretsDir = "/run/secrets"
 	// LeaseDir is where a sandbox of a warm pool finds wire.LeaseFile, on a read-only mount.
 	LeaseDir = "/.sandbox-lease"
 )

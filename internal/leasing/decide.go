@@ -17,7 +17,9 @@ const (
 	actAssign action = "assign"
 	actSleep  action = "sleep"
 	actWake   action = "wake"
-	actKill   action = "kill"
+	// actDeliver brings secrets that were changed into a sandbox that is awake.
+	actDeliver action = "deliver"
+	actKill    action = "kill"
 	// actSave saves /data. It is a checkpoint while the sandbox is wanted, and the last save after.
 	actSave action = "save"
 	// actThaw lets a sandbox go on that somebody had frozen for a checkpoint and died.
@@ -59,6 +61,9 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 			return actSleep, now, nil
 		}
 		return actNone, due, nil
+	}
+	if s.Phase == sandbox.PhaseAwake && s.SecretsOwed != 0 {
+		return actDeliver, now, nil
 	}
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
 		idle := max(s.LastActivity.Add(s.SleepAfter), held)

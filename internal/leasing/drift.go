@@ -198,6 +198,9 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 	case o.State == sandbox.StatePaused:
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
+		if err := owe(tx, s); err != nil {
+			return err
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 )
 
 // Config is what an engine is made of. Store and one executor are required.
@@ -22,6 +23,8 @@ type Config struct {
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// State keeps what environments keep of /data. Without it an environment cannot keep any.
 	State StateStore
+	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
+	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
@@ -36,6 +39,7 @@ type Engine struct {
 	books    map[sandbox.Backend]sandbox.PriceBook
 	now      func() time.Time
 	ids      sandbox.IDs
+	keys     *seal.Keys
 	log      *slog.Logger
 	version  string
 	receipts *receipts
@@ -74,7 +78,7 @@ func New(c Config) (*Engine, error) {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	e := &Engine{
-		store: c.Store, now: c.Store.Now, ids: c.IDs, log: c.Logger, version: c.Version,
+		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),

@@ -12,7 +12,7 @@ import (
 // PutEnvironment implements sandbox.Environments. The row is written before the backend is
 // called; an environment that could not be made for the first time is not kept.
 func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
-	p.EnvironmentSpec = p.EnvironmentSpec.WithDefaults()
+	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
 		return sandbox.Environment{}, err
 	}
@@ -27,6 +27,10 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
+	sealed, err := e.sealSecrets(p)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
 	var before *ledger.Environment
 	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		before, err = tx.Environment(p.ID)
@@ -34,9 +38,14 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 			return err
 		}
 		if before == nil || before.Status == sandbox.EnvironmentDestroyed {
-			return createEnvironment(tx, before, p, instance)
+			err = createEnvironment(tx, before, p, instance)
+		} else {
+			err = e.changeEnvironment(tx, *before, p, instance)
 		}
-		return e.changeEnvironment(tx, *before, p, instance)
+		if err != nil {
+			return err
+		}
+		return keepSecrets(tx, p, sealed)
 	})
 	if err != nil {
 		return sandbox.Environment{}, err
@@ -140,6 +149,9 @@ func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironmen
 			return err
 		}
 		row.Status = sandbox.EnvironmentDestroyed
+		if err := tx.DeleteSecrets(row.ID); err != nil {
+			return err
+		}
 		return tx.SaveEnvironment(row)
 	})
 	if err != nil {
@@ -262,6 +274,9 @@ func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 			return err
 		}
 		row.Status = sandbox.EnvironmentDestroyed
+		if err := tx.DeleteSecrets(row.ID); err != nil {
+			return err
+		}
 		if err := tx.AppendEnvironmentEvent(d.ID, sandbox.EventEnvironmentDestroyed, nil); err != nil {
 			return err
 		}

@@ -62,6 +62,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
 	s.Attempts, s.LastError = 0, ""
+	settleSecrets(s, t)
 	if t.action != actKill { // gone is not seen
 		s.ObservedAt = tx.Now
 	}
@@ -99,7 +100,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
 		return settleSaved(tx, s, t, out.saved)
-	case actThaw:
+	case actThaw, actDeliver:
 		return nil
 	default:
 		s.DestroyedAt = tx.Now

@@ -96,7 +96,7 @@ func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
 // usable reports whether commands can be run in a sandbox now.
 func usable(s *ledger.Sandbox, now ledger.Time) bool {
 	claimed := s.ClaimedUntil > now && s.ClaimedFor != uploading
-	return s.Phase == sandbox.PhaseAwake && !claimed && !interrupted(s, now)
+	return s.Phase == sandbox.PhaseAwake && s.SecretsOwed == 0 && !claimed && !interrupted(s, now)
 }
 
 // keepState has a new generation keep state as its environment does.

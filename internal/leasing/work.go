@@ -189,7 +189,9 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	case actWake, actThaw:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
-		out.err = x.Wake(ctx, h)
+		out.err = e.wake(ctx, x, t)
+	case actDeliver:
+		out.err = e.deliver(ctx, x, &t.row)
 	case actKill:
 		ctx, cancel := context.WithTimeout(ctx, killTimeout)
 		defer cancel()
@@ -209,7 +211,9 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 			out.since = obs.StartedAt
 		}
 	}
-	out.restored, out.err = e.prepare(ctx, x, t, h)
+	if out.restored, out.err = e.prepare(ctx, x, t, h); out.err == nil {
+		out.err = e.deliver(ctx, x, &t.row)
+	}
 	return out
 }
 
@@ -219,8 +223,11 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 	if out.err = x.Assign(bounded, e.spec(&t.row)); out.err != nil {
 		return out
 	}
-	if out.err = x.Wake(bounded, h); out.err == nil {
-		out.restored, out.err = e.prepare(ctx, x, t, h)
+	if out.err = x.Wake(bounded, h); out.err != nil {
+		return out
+	}
+	if out.restored, out.err = e.prepare(ctx, x, t, h); out.err == nil {
+		out.err = e.deliver(ctx, x, &t.row)
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 )
 
@@ -65,7 +66,8 @@ func (w *world) open() {
 func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend}, State: w.bucket,
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test"})
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
+		Keys: seal.InFile(w.path+".key", true)})
 	if err != nil {
 		w.Fatal(err)
 	}

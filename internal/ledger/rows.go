@@ -90,23 +90,25 @@ type Lease struct {
 
 // Sandbox is a row of sandboxes: one generation of a lease.
 type Sandbox struct {
-	ID               string `gorm:"primaryKey"`
-	LeaseID          *string
-	Generation       int64
-	EnvironmentID    string
-	EnvironmentType  sandbox.EnvironmentType
-	AgentDID         string `gorm:"column:agent_did"`
-	Owner            string
-	Backend          sandbox.Backend
-	Instance         string
-	Image            string
-	MemoryMB         int64
-	CPUMillis        int64
-	PIDs             int64 `gorm:"column:pids_limit"`
-	DiskMB           int64
-	Network          sandbox.NetworkMode
-	Env              map[string]string   `gorm:"serializer:json"`
-	Confinement      sandbox.Confinement `gorm:"serializer:json"`
+	ID              string `gorm:"primaryKey"`
+	LeaseID         *string
+	Generation      int64
+	EnvironmentID   string
+	EnvironmentType sandbox.EnvironmentType
+	AgentDID        string `gorm:"column:agent_did"`
+	Owner           string
+	Backend         sandbox.Backend
+	Instance        string
+	Image           string
+	MemoryMB        int64
+	CPUMillis       int64
+	PIDs            int64 `gorm:"column:pids_limit"`
+	DiskMB          int64
+	Network         sandbox.NetworkMode
+	Env             map[string]string   `gorm:"serializer:json"`
+	Confinement     sandbox.Confinement `gorm:"serializer:json"`
+	// SecretsOwed is since when its environment's secrets differ from those that it has, 0 when not.
+	SecretsOwed      Time
 	SleepMode        sandbox.SleepMode
 	TTL              Span
 	MaxLifetime      Span

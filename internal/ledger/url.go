@@ -27,6 +27,16 @@ func parseURL(raw string) (*url.URL, error) {
 	}
 }
 
+// SecretKeyFile returns where the key for secrets lies unless told otherwise: beside a ledger that is
+// a file, and nowhere ("") for one that several machines may share.
+func SecretKeyFile(raw string) string {
+	u, err := parseURL(raw)
+	if err != nil || u.Scheme != "sqlite" {
+		return ""
+	}
+	return u.Path + ".key"
+}
+
 // RedactURL returns a ledger URL without its passwords, for people to read.
 func RedactURL(raw string) string {
 	u, err := url.Parse(raw)

@@ -12,8 +12,7 @@ import (
 func put(change func(s *sandbox.EnvironmentSpec)) sandbox.PutEnvironment {
 	p := sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
 	change(&p.EnvironmentSpec)
-	p.EnvironmentSpec = p.EnvironmentSpec.WithDefaults()
-	return p
+	return p.WithDefaults()
 }
 
 // wrongField returns the one field that is wrong, with its problem, "" when the request is valid.

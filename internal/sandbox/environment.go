@@ -121,6 +121,7 @@ type EnvironmentSpec struct {
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
+	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox finds as files in /run/secrets. A name needs a value in secret_values once; one that is left out is removed."`
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"How sandboxes are shut in, beyond what every sandbox is."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
 	Budget           *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
@@ -278,6 +279,8 @@ type PutEnvironment struct {
 	// Epoch above the stored one reopens an ended environment; below it is a conflict.
 	Epoch int64 `json:"epoch,omitempty"`
 	EnvironmentSpec
+	// SecretValues are the values of secrets that are new or changed, by name. No answer has them.
+	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of secrets that are new or changed, by name. They are kept encrypted and never shown."`
 	// CreateOnly makes an existing environment a conflict instead of a change.
 	CreateOnly bool `json:"create_only,omitempty"`
 }
@@ -285,6 +288,9 @@ type PutEnvironment struct {
 // Validate checks the request after defaults are filled in. Errors: Invalid.
 func (p PutEnvironment) Validate() error {
 	if f := checkEnvironmentID(nil, "id", p.ID); f != nil {
+		return InvalidFields("environment", f)
+	}
+	if f := p.secretFields(); f != nil {
 		return InvalidFields("environment", f)
 	}
 	return p.EnvironmentSpec.Validate()

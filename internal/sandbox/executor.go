@@ -21,6 +21,7 @@ type Executor interface {
 	Provisioner
 	Lifecycle
 	Runner
+	SecretBearer
 	Exporter
 	Observer
 	Cleaner

@@ -41,6 +41,9 @@ func confine(h *container.HostConfig, spec sandbox.SandboxSpec) {
 	}
 }
 
+// pageSize is what a file's last page in memory may waste.
+const pageSize = 4096
+
 const seccompOption = "seccomp="
 
 // tmpfs are the writable directories in memory. Nothing in them runs.
@@ -49,6 +52,8 @@ func tmpfs(c sandbox.Confinement) map[string]string {
 	return map[string]string{
 		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777", c.TmpMB),
 		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", c.RunMB, uid, gid),
+		// A mount of its own: code in the sandbox can neither replace it nor fill it from /run.
+		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), uid, gid),
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 	OpLeftovers   Op = "leftovers"
 	OpRemove      Op = "remove"
 	OpAudit       Op = "audit"
+	OpPutSecrets  Op = "put_secrets"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -53,9 +54,10 @@ type box struct {
 	spec sandbox.SandboxSpec
 	obs  sandbox.Observation
 	// pooled: it was made for nobody yet.
-	pooled bool
-	files  map[string]file
-	cpu    time.Duration
+	pooled  bool
+	files   map[string]file
+	cpu     time.Duration
+	secrets map[string]sandbox.Secret // lost when it is stopped
 	// weakened is what an audit finds.
 	weakened string
 }
@@ -201,6 +203,9 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 		return notFound(h)
 	}
 	b.obs.State = to
+	if to == sandbox.StateStopped {
+		b.secrets = nil
+	}
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
 	return nil

@@ -34,6 +34,8 @@ type Env struct {
 	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.
 	Instance string
 	Plant    func(spec sandbox.SandboxSpec)
+	// Secrets returns the secrets that a sandbox on the backend has now.
+	Secrets func(sandboxID string) map[string]sandbox.Secret
 	// Weaken makes a sandbox break a rule of its backend's audit, with the given finding.
 	Weaken func(sandboxID, finding string)
 	// FailKills makes the backend unable to end sandboxes, or able again.
@@ -49,7 +51,7 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests, adoptTests, retentionTests} {
+	for _, group := range [][]test{environmentTests, leaseTests, useTests, conditionTests, reportTests, maintenanceTests, adoptTests, retentionTests, secretTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

@@ -8,6 +8,7 @@
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
 //	guest tar-out -path <path>                             packs a path
+//	guest secrets                                          puts the files on stdin into /run/secrets
 //
 // All but init answer in the protocol of package wire on their standard output.
 package main
@@ -30,7 +31,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest init | exec | kill | tar-in | tar-out")
+		fatal("usage: guest init | exec | kill | tar-in | tar-out | secrets")
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
@@ -63,6 +64,8 @@ func main() {
 		r = runKill(*id)
 	case "tar-in":
 		r = problem(unpack(*dir, os.Stdin))
+	case "secrets":
+		r = problem(storeSecrets(os.Stdin))
 	case "tar-out":
 		r = problem(pack(*path, out.Stdout()))
 	default:

@@ -46,6 +46,15 @@ CREATE TABLE environments (
     pool_due_at      BIGINT NOT NULL DEFAULT 0 -- no pool sandbox is made before
 );
 
+-- Secrets of environments, encrypted under a key that is not in the ledger.
+CREATE TABLE environment_secrets (
+    environment_id TEXT COLLATE "C" NOT NULL REFERENCES environments (id),
+    name           TEXT COLLATE "C" NOT NULL,
+    sealed         BYTEA  NOT NULL,
+    updated_at     BIGINT NOT NULL,
+    PRIMARY KEY (environment_id, name)
+);
+
 -- A lease names its current generation; its history is in sandboxes.
 CREATE TABLE leases (
     id             TEXT COLLATE "C" PRIMARY KEY, -- <agent_did>::<environment_id>
@@ -77,6 +86,7 @@ CREATE TABLE sandboxes (
     network           TEXT    NOT NULL,
     env               TEXT    NOT NULL,
     confinement       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Confinement
+    secrets_owed      BIGINT  NOT NULL DEFAULT 0, -- since when it lacks some; 0 when not
     sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
     ttl               BIGINT NOT NULL, -- microseconds
     max_lifetime      BIGINT NOT NULL,

@@ -40,6 +40,16 @@ CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' 
 -- How it is shut in: JSON of sandbox.Confinement.
 ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
 
+-- Secrets of environments, encrypted under a key that is not in the ledger.
+CREATE TABLE environment_secrets (
+    environment_id TEXT    NOT NULL REFERENCES environments (id),
+    name           TEXT    NOT NULL,
+    sealed         BLOB    NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    PRIMARY KEY (environment_id, name)
+) WITHOUT ROWID;
+ALTER TABLE sandboxes ADD COLUMN secrets_owed INTEGER NOT NULL DEFAULT 0; -- since when it lacks some; 0 when not
+
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
 ALTER TABLE usage_periods ADD COLUMN generations INTEGER NOT NULL DEFAULT 0; -- 1: a generation's usage begins with it

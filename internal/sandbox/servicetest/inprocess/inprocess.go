@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 )
 
@@ -51,6 +52,7 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 	}
 	engine, err := leasing.New(leasing.Config{
 		Store: store, State: states, Executors: []sandbox.Executor{backend}, Version: "test",
+		Keys:       seal.InFile(filepath.Join(t.TempDir(), "secrets.key"), true),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	})
 	if err != nil {
@@ -77,6 +79,7 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 		Plant:     backend.Plant,
 		Remove:    backend.Remove,
 		Weaken:    backend.Weaken,
+		Secrets:   backend.Secrets,
 		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		Running:   func() int { return len(backend.Sandboxes()) },
 		Retire:    func(ttl time.Duration) { retire(t, engine, ttl) },

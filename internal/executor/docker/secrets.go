@@ -1,0 +1,34 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// PutSecrets implements sandbox.SecretBearer: the guest takes the secrets from its standard input, so that
+// they stand in no argument, variable, label or layer of the engine's.
+func (e *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
+	var archive bytes.Buffer
+	tw := tar.NewWriter(&archive)
+	var err error
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		value := []byte(secrets[name])
+		err = errors.Join(err, tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o400, Size: int64(len(value))}))
+		_, writeErr := tw.Write(value)
+		err = errors.Join(err, writeErr)
+	}
+	if err = errors.Join(err, tw.Close()); err != nil {
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: pack its secrets: %w", h.SandboxID, err)
+	}
+	res, err := e.help(ctx, h, helperCall{args: []string{"secrets"}, stdin: &archive})
+	if err != nil {
+		return err
+	}
+	return transferError(h, "write files under "+sandbox.SecretsDir, res, sandbox.ReasonWriteFailed)
+}

@@ -1,0 +1,33 @@
+package fake
+
+import (
+	"context"
+	"maps"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// PutSecrets implements sandbox.SecretBearer.
+func (x *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
+	if err := x.awake(ctx, OpPutSecrets, h); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		return notFound(h)
+	}
+	b.secrets = maps.Clone(secrets)
+	return nil
+}
+
+// Secrets returns the secrets that a sandbox was given and that is there still.
+func (x *Executor) Secrets(sandboxID string) map[string]sandbox.Secret {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b, ok := x.boxes[sandboxID]; ok {
+		return maps.Clone(b.secrets)
+	}
+	return nil
+}
