@@ -150,8 +150,9 @@ func (l *Loop) dispatch(ctx context.Context) {
 	}
 }
 
-// tendEvery bounds how often warm pools are looked at, however many commits there are.
-const tendEvery = 50 * time.Millisecond
+// tendAfter is how long after a commit warm pools are looked at. What fills them would take the engine's
+// time from the acquire that has just taken from one; and it bounds how often that is.
+const tendAfter = 200 * time.Millisecond
 
 // tend keeps the warm pools filled, after commits and at the pace of the poll.
 func (l *Loop) tend(ctx context.Context) {
@@ -160,8 +161,8 @@ func (l *Loop) tend(ctx context.Context) {
 		if err := l.engine.TendPools(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Error("loop: tending warm pools", "error", err)
 		}
-		sleep(ctx, tendEvery, nil)
 		sleep(ctx, l.c.Poll, changed)
+		sleep(ctx, tendAfter, nil)
 	}
 }
 

@@ -51,6 +51,7 @@ var measures = []struct {
 	take func(context.Context, *stage, options) ([]result, error)
 }{
 	{"lives", lives},
+	{"pools", pools},
 	{"games", games},
 	{"storm", storm},
 	{"plans", plans},

@@ -47,20 +47,30 @@ func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
 
-// Wake implements sandbox.Lifecycle.
+// Wake implements sandbox.Lifecycle. Somebody waits for it, so it asks before it looks: the container's
+// name holds the ids of its ledger and of itself, and thawing what is not paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
-	c, err := e.inspect(ctx, h)
-	if err != nil {
+	if err := checkHandle(h); err != nil {
 		return err
 	}
+	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
+		return e.api.ContainerUnpause(ctx, sandboxName(h))
+	})
+	if err == nil {
+		return nil
+	}
+	c, lookErr := e.inspect(ctx, h)
+	switch {
+	case lookErr != nil && isCode(err, sandbox.UnknownOutcome) && !isCode(lookErr, sandbox.NotFound):
+		return err
+	case lookErr != nil: // it knows whether the engine is the sandbox's own
+		return lookErr
+	}
 	switch stateOf(c.State) {
-	case sandbox.StateRunning:
+	case sandbox.StateRunning: // it was awake, or another caller was faster
 		return nil
 	case sandbox.StatePaused:
-		err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-			return e.api.ContainerUnpause(ctx, sandboxName(h))
-		})
-		return e.unless(ctx, h, err, sandbox.StateRunning)
+		return err
 	default:
 		return e.start(ctx, h)
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	dockerclient "github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+// pools measures how long it takes to get a sandbox that waits asleep, over HTTP, next to the engine's
+// own request that wakes a container with the same settings, and to a sandbox that is made anew.
+func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
+	const pool = "bench-pool"
+	warmPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1}}
+	if err := s.environment(ctx, sandbox.PutEnvironment{ID: pool, EnvironmentSpec: warmPool}); err != nil {
+		return nil, err
+	}
+	p, err := newSleeper(ctx, "sandbox-bench-sleeper")
+	if p != nil {
+		defer func() { err = errors.Join(err, p.remove(context.WithoutCancel(ctx))) }()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var unpause, warm, cold []time.Duration
+	for round := range o.rounds + 1 {
+		agent := fmt.Sprintf("did:plc:pool%d", round)
+		if err := s.settled(ctx, pool); err != nil {
+			return nil, err
+		}
+		u, err := p.wake(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w, err := s.acquire(ctx, agent, pool)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.settled(ctx, pool); err != nil {
+			return nil, err
+		}
+		c, err := s.acquire(ctx, agent, environment)
+		if err != nil {
+			return nil, err
+		}
+		if round == 0 {
+			continue // fills caches
+		}
+		unpause, warm, cold = append(unpause, u), append(warm, w), append(cold, c)
+	}
+	own, ours := median(unpause), median(warm)
+	return []result{
+		atMost("warm acquire beyond the engine's own unpause", milliseconds(ours-own), "ms of p50", 6,
+			fmt.Sprintf("%.1f ms against %.1f ms", milliseconds(ours), milliseconds(own))),
+		atLeast("cold acquire / warm acquire", median(cold).Seconds()/ours.Seconds(), "ratio of p50", 10,
+			fmt.Sprintf("%.0f ms against %.1f ms", milliseconds(median(cold)), milliseconds(ours))),
+	}, s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: pool, Force: true})
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// settled returns once a sandbox waits in an environment's pool and nothing is under way any more.
+func (s *stage) settled(ctx context.Context, pool string) error {
+	_, err := harness.Until(ctx, time.Minute, "a sandbox waits", func(ctx context.Context) (bool, error) {
+		e, err := s.reconciler.Service.GetEnvironment(ctx, pool)
+		if err != nil || e.Pool.Ready == 0 {
+			return false, err
+		}
+		leases, err := s.reconciler.Service.ListLeases(ctx, sandbox.LeaseFilter{Status: sandbox.LeaseExpired})
+		return len(leases) == 0, err
+	})
+	return err
+}
+
+// acquire takes how long a lease takes, and releases it.
+func (s *stage) acquire(ctx context.Context, agent, environment string) (time.Duration, error) {
+	var got sandbox.Acquired
+	took, err := timed(func() (err error) {
+		got, err = s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
+		return err
+	})
+	if err == nil {
+		_, err = s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID})
+	}
+	return took, err
+}
+
+// sleeper is a container of the plain way that is paused and woken by the engine's API: the docker
+// command takes longer to start than the engine to wake.
+type sleeper struct {
+	plain
+	api *dockerclient.Client
+}
+
+func newSleeper(ctx context.Context, name string) (*sleeper, error) {
+	api, err := docker.NewClient(docker.Config{})
+	if err != nil {
+		return nil, err
+	}
+	p := &sleeper{plain{name}, api}
+	if err := p.run(ctx); err != nil {
+		return p, err
+	}
+	return p, api.ContainerPause(ctx, name)
+}
+
+// wake wakes the container and puts it back to sleep, so that next time it has slept as long as what
+// waits in a pool.
+func (p *sleeper) wake(ctx context.Context) (time.Duration, error) {
+	took, err := timed(func() error { return p.api.ContainerUnpause(ctx, p.name) })
+	if err == nil {
+		err = p.api.ContainerPause(ctx, p.name)
+	}
+	return took, err
+}
+
+func (p *sleeper) remove(ctx context.Context) error {
+	_, err := harness.Docker(ctx, "rm", "--force", p.name)
+	if err == nil {
+		_, err = harness.Docker(ctx, append([]string{"volume", "rm"}, p.volumes()...)...)
+	}
+	return errors.Join(err, p.api.Close())
+}
