@@ -137,6 +137,7 @@ func (tx *Tx) moveClock(step Span) error {
 		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
 		{"doomed_objects", "1 = 1", []string{"delete_at"}},
+		{"drift_findings", "resolved_at = 0", []string{"first_seen_at", "last_seen_at"}},
 	}
 	for _, m := range moves {
 		set := make(map[string]any, len(m.columns))

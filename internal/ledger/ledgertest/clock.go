@@ -99,6 +99,9 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
 			return err
 		}
+		if _, _, err := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
+			return err
+		}
 		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		if err != nil {
 			return err
@@ -132,6 +135,13 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 			if d != left {
 				t.Errorf("%s: %v are left, want %v", what, d, left)
 			}
+		}
+		found, err := tx.OpenDrift(row.Instance)
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%d findings are open, want one: %v", len(found), err)
+		}
+		if d := tx.Now.Time().Sub(found[0].FirstSeenAt.Time()); d != used {
+			t.Errorf("what is a stray is known for %v, want %v", d, used)
 		}
 		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
 			t.Errorf("%v were used, want %v", d, used)
