@@ -19,9 +19,6 @@ func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Recei
 	if err := d.Condition.Validate(); err != nil {
 		return sandbox.Receipt{}, err
 	}
-	if d.Condition.Timestamp.After(e.now().Add(maxAhead)) {
-		return sandbox.Receipt{}, sandbox.InvalidFields("condition", []sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
-	}
 	return e.receipts.deliver(ctx, d)
 }
 
@@ -113,13 +110,17 @@ func distinct(ids []string) []string {
 	return slices.Compact(ids)
 }
 
-// deliver applies one delivery. Errors: Conflict with ReasonOtherBody, and nothing is changed then.
+// deliver applies one delivery. Errors: Conflict with ReasonOtherBody, and Invalid for one of the
+// future, unless it is known already: the clock may have been set back since. Nothing is changed then.
 func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	if old, ok := b.known[d.ID]; ok {
 		if !bytes.Equal(old.Body, d.Body) {
 			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
 		}
 		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}, nil
+	}
+	if d.Condition.Timestamp.After(b.tx.Now.Time().Add(maxAhead)) {
+		return sandbox.Receipt{}, sandbox.InvalidFields("condition", []sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
 	}
 	status, matched, err := b.apply(d)
 	if err != nil {

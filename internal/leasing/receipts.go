@@ -126,7 +126,9 @@ func (r *receipts) write(arrivals []*arrival) error {
 			}
 			for i, a := range arrivals {
 				a.receipt, a.err = b.deliver(deliveries[i])
-				if a.err != nil && sandbox.CodeOf(a.err) != sandbox.Conflict {
+				switch sandbox.CodeOf(a.err) {
+				case "", sandbox.Conflict, sandbox.Invalid: // refused for itself
+				default:
 					return a.err // it may have changed a part of what it should
 				}
 			}

@@ -73,16 +73,15 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(ledger.Span(claimTTL.Microseconds()))})
 }
 
-// toward takes a sandbox one step toward a wanted action, or waits while somebody else works on it.
+// toward takes a sandbox one step toward a wanted action, once nobody else works on it. Its caller
+// looks again: the step may have been another's, or the lease may have ended meanwhile.
 func (e *Engine) toward(ctx context.Context, sandboxID string, want action) error {
-	t, err := e.claim(ctx, sandboxID, want)
-	switch {
-	case errors.Is(err, errClaimed):
-		return e.awaitFree(ctx, sandboxID)
-	case err != nil:
+	if err := e.awaitTurn(ctx, sandboxID, want); err != nil {
 		return err
-	case t == nil:
-		return e.pause(ctx, e.store.Changed(), ledger.At(e.now().Add(firstRetry)))
+	}
+	t, err := e.claim(ctx, sandboxID, want)
+	if err != nil || t == nil {
+		return dropClaimed(err)
 	}
 	if err := e.run(ctx, t); t.action != actSave || ctx.Err() != nil {
 		return asError(err)
@@ -90,24 +89,42 @@ func (e *Engine) toward(ctx context.Context, sandboxID string, want action) erro
 	return nil // nobody's request fails because a state cannot be saved: the lease says so
 }
 
-// awaitFree waits while somebody works on a sandbox and it cannot be used.
-func (e *Engine) awaitFree(ctx context.Context, sandboxID string) error {
+// awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
+// only reads: who waits by writing wakes all who wait, and they wake him.
+func (e *Engine) awaitTurn(ctx context.Context, sandboxID string, want action) error {
 	for {
 		changed := e.store.Changed()
-		var s *ledger.Sandbox
-		var now ledger.Time
-		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			now = tx.Now
-			s, err = mustSandbox(tx, sandboxID)
+		var until ledger.Time
+		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+			s, held, err := sandboxAndHold(tx, sandboxID)
+			if err == nil {
+				until = turn(s, held, tx.Now, want)
+			}
 			return err
 		})
-		if err != nil || s.ClaimedUntil <= now || usable(s, now) {
+		if err != nil || until == 0 {
 			return err
 		}
-		if err := e.pause(ctx, changed, s.ClaimedUntil); err != nil {
+		if err := e.pause(ctx, changed, until); err != nil {
 			return err
 		}
 	}
+}
+
+// turn returns until when to wait before a step toward a wanted action: for whoever works on the
+// sandbox, or for a retry. 0 is not at all. Pure.
+func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
+	if !live(s, held, now) || want == actWake && usable(s, now) {
+		return 0
+	}
+	if s.ClaimedUntil > now {
+		return s.ClaimedUntil
+	}
+	next, _, _ := decide(s, held, now)
+	if next != actNone && insteadOf(next, want, s, held, now) == next && s.DueAt > now {
+		return s.DueAt
+	}
+	return 0
 }
 
 // leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
