@@ -69,8 +69,8 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		}
 		wanted := insteadOf(next, want, s, held, tx.Now)
 		switch {
-		case wanted == actNone:
-			s.DueAt = due
+		case wanted == actNone: // a step that failed and is not wanted any more is not at hand
+			s.DueAt, s.Attempts, s.LastError, s.Claim = due, 0, "", ""
 			return tx.SaveSandbox(s)
 		case wanted == next && s.DueAt > tx.Now:
 			return nil // it waits for a retry
