@@ -1,11 +1,15 @@
 package leasing_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -94,4 +98,54 @@ func TestDeliveriesAreUnavailableTogetherWhenTheLedgerIs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What one sender sends must not keep others from being heard: a batch that fails by the fault of one
+// of it is stored one by one.
+func TestOneDeliveryThatCannotBeStoredKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	inWorldOn(t, postgrestest.New(t), func(w *world) {
+		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })
+		w.acquire(ann)
+		later(time.Second)
+		free := w.holdWriter()
+		var sent []sandbox.Delivery
+		for i := range 20 {
+			sent = append(sent, death(fmt.Sprintf("m-%d", i), fmt.Sprintf("did:plc:a%d", i), "body"))
+		}
+		sent[7].Source = "what PostgreSQL does not store: \x00"
+		sent[11] = death("m-11", ann, "body")
+		go func() { synctest.Wait(); free() }() // once all of them wait
+		receipts, errs := w.together(sent)
+		for i, err := range errs {
+			switch {
+			case i == 7 && sandbox.CodeOf(err) != sandbox.Invalid:
+				t.Errorf("what cannot be stored was answered %v", err)
+			case i != 7 && err != nil:
+				t.Errorf("delivery %d: %v", i, err)
+			case i == 11 && receipts[i].Status != sandbox.DeliveryApplied:
+				t.Errorf("ann's death was %s", receipts[i].Status)
+			}
+		}
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+		again, errs := w.together(sent)
+		for i, r := range again {
+			if known := errs[i] == nil && r.Duplicate; known != (i != 7) {
+				t.Errorf("delivery %d, sent again, was answered %+v, %v", i, r, errs[i])
+			}
+		}
+	})
+}
+
+// holdWriter keeps the ledger's writer busy until the returned function is called.
+func (w *world) holdWriter() (free func()) {
+	held, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.store.Write(context.Background(), func(*ledger.Tx) error { <-held; return nil }); err != nil {
+			w.Error(err)
+		}
+	}()
+	synctest.Wait()
+	return func() { close(held); <-done }
 }

@@ -20,7 +20,7 @@ import (
 // world is one ledger on disk, one backend in memory, and a clock that jumps when all wait.
 type world struct {
 	*testing.T
-	path    string
+	url     string
 	store   *ledger.Store
 	backend *fake.Executor
 	bucket  *bucket
@@ -43,9 +43,13 @@ var annLease = sandbox.LeaseID(ann, game)
 // inWorld runs a test in a bubble whose time is not the machine's. The loop is not running.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Parallel()
-	dir := t.TempDir()
+	inWorldOn(t, "sqlite://"+filepath.Join(memoryDir(t), "ledger.db"), f)
+}
+
+// inWorldOn is inWorld on a ledger of its own.
+func inWorldOn(t *testing.T, url string, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, path: filepath.Join(dir, "ledger.db"), backend: fake.New("engine-1", nil), stop: func() {},
+		w := &world{T: t, url: url, backend: fake.New("engine-1", nil), stop: func() {},
 			bucket: newBucket(t), now: time.Now, poll: time.Minute}
 		w.open()
 		defer w.close()
@@ -55,7 +59,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func (w *world) open() {
 	w.Helper()
-	store, err := ledger.Open(w.Context(), "sqlite://"+w.path, ledger.Options{Now: w.now, Poll: time.Hour})
+	store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.now, Poll: time.Hour, NoListen: true})
 	if err != nil {
 		w.Fatal(err)
 	}

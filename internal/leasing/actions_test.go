@@ -1,0 +1,340 @@
+package leasing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// everything is what can happen in a history.
+var everything = map[string]func(*machine){
+	"acquire":    (*machine).acquire,
+	"again":      (*machine).acquire, // twice as often as the rest
+	"renew":      (*machine).renew,
+	"release":    (*machine).release,
+	"use":        (*machine).use,
+	"sleep":      (*machine).sleep,
+	"wake":       (*machine).wake,
+	"outdated":   (*machine).outdated,
+	"condition":  (*machine).condition,
+	"reopen":     (*machine).reopen,
+	"tick":       (*machine).tick,
+	"idle":       (*machine).idle,
+	"pool":       (*machine).pool,
+	"sweep":      (*machine).sweep,
+	"rollUp":     (*machine).rollUp,
+	"burn":       (*machine).burn,
+	"vanish":     (*machine).vanish,
+	"stop":       (*machine).stop,
+	"plant":      (*machine).plant,
+	"crash":      (*machine).crash,
+	"fail":       (*machine).fail,
+	"cutOff":     (*machine).cutOff,
+	"heal":       (*machine).heal,
+	"stepClock":  (*machine).stepClock,
+	"hang":       (*machine).hang,
+	"disconnect": (*machine).disconnect,
+}
+
+func (m *machine) acquire() {
+	a := sandbox.Acquire{AgentDID: m.agent(), EnvironmentID: m.game(), Owner: "test"}
+	id := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
+	before, began := m.shown(id), m.now()
+	m.Logf("acquire %s", id)
+	var got sandbox.Acquired
+	err := m.call(func(ctx context.Context) (err error) {
+		got, err = m.at.engine.Acquire(ctx, a)
+		return err
+	}, sandbox.EnvironmentEnded, sandbox.BudgetExceeded)
+	if err != nil {
+		return
+	}
+	living := before != nil && (before.Status == sandbox.LeasePending || before.Status == sandbox.LeaseActive)
+	switch {
+	case got.IsNew && living && m.now().Equal(began):
+		m.Fatalf("%s was %s in generation %d, and generation %d began", id, before.Status, before.Generation, got.Lease.Generation)
+	case !got.IsNew && (before == nil || got.Lease.Generation == before.Generation && !living):
+		m.Fatalf("%s did not live, and is said to be known in generation %d", id, got.Lease.Generation)
+	}
+	if got.IsNew && a.EnvironmentID == budgetedGame && m.now().Equal(began) {
+		m.checkBudget()
+	}
+}
+
+// checkBudget looks at a budget right after an acquire.
+func (m *machine) checkBudget() {
+	env, err := m.at.engine.GetEnvironment(m.Context(), budgetedGame)
+	if err != nil {
+		m.Fatal(err)
+	}
+	if u := env.BudgetUse; u.Spent+u.Reserved > u.Monthly {
+		m.Fatalf("a lease was given though $%s are spent and $%s reserved of $%s", u.Spent, u.Reserved, u.Monthly)
+	}
+}
+
+func (m *machine) renew() {
+	r := m.lease()
+	before, began := m.shown(r.ID), m.now()
+	m.Logf("renew %s", r)
+	err := m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Renew(ctx, sandbox.Renew{LeaseRef: r})
+		return err
+	}, sandbox.NotFound, sandbox.LeaseEnded)
+	ended := before == nil || before.Status == sandbox.LeaseExpired || before.Status == sandbox.LeaseDestroyed
+	if (err == nil) == ended && m.now().Equal(began) && m.at.alive() && !sandbox.IsRetryable(err) {
+		m.Fatalf("%s had ended: %v, and renewing it ended with %v", r, ended, sandbox.CodeOf(err))
+	}
+}
+
+func (m *machine) release() {
+	r := m.lease()
+	m.Logf("release %s", r)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Release(ctx, r)
+		return err
+	}, sandbox.NotFound)
+}
+
+func (m *machine) use() {
+	r := m.lease()
+	code := fmt.Sprint(rapid.IntRange(0, 1).Draw(m.T, "exit"))
+	m.Logf("exec in %s", r)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Exec(ctx, r, sandbox.ExecRequest{Command: []string{"exit", code}})
+		return err
+	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict)
+}
+
+func (m *machine) sleep() {
+	r := m.lease()
+	m.Logf("put %s to sleep", r)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Sleep(ctx, r)
+		return err
+	}, sandbox.NotFound, sandbox.LeaseEnded)
+}
+
+func (m *machine) wake() {
+	r := m.lease()
+	m.Logf("wake %s", r)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Wake(ctx, r)
+		return err
+	}, sandbox.NotFound, sandbox.LeaseEnded)
+}
+
+// outdated asks for something in another generation than the present one.
+func (m *machine) outdated() {
+	r := m.lease()
+	before := m.shown(r.ID)
+	if before == nil {
+		m.Skip()
+	}
+	r.Generation = before.Generation + int64(rapid.SampledFrom([]int{-1, 1, 7}).Draw(m.T, "generation"))
+	if r.Generation == 0 {
+		m.Skip()
+	}
+	m.Logf("ask %s for everything", r)
+	requests := []func(ctx context.Context) error{
+		func(ctx context.Context) error {
+			_, err := m.at.engine.Renew(ctx, sandbox.Renew{LeaseRef: r})
+			return err
+		},
+		func(ctx context.Context) error { _, err := m.at.engine.Release(ctx, r); return err },
+		func(ctx context.Context) error { _, err := m.at.engine.Sleep(ctx, r); return err },
+		func(ctx context.Context) error { _, err := m.at.engine.Wake(ctx, r); return err },
+		func(ctx context.Context) error {
+			_, err := m.at.engine.Exec(ctx, r, sandbox.ExecRequest{Command: []string{"exit", "0"}})
+			return err
+		},
+	}
+	for i, ask := range requests {
+		if err := ask(m.Context()); sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
+			m.Fatalf("request %d for another generation was answered %v", i, err)
+		}
+	}
+	after, err := m.at.engine.GetLease(m.Context(), r.ID)
+	if err != nil || after.LastSequence != before.LastSequence || after.LastActivity != before.LastActivity {
+		m.Fatalf("requests for another generation changed the lease: %v", err)
+	}
+}
+
+func (m *machine) condition() {
+	c := sandbox.Condition{Timestamp: m.now(), Data: sandbox.ConditionData{EnvironmentID: m.game()}}
+	switch rapid.IntRange(0, 5).Draw(m.T, "kind") {
+	case 0, 1, 2:
+		c.Type, c.Data.AgentDID = "agent.death", m.agent()
+	case 3, 4:
+		c.Type, c.Data.AgentDID = "agent.death", m.agent()
+		c.Data.Generation = int64(rapid.IntRange(1, 3).Draw(m.T, "generation"))
+	default:
+		c.Type = "game.finished"
+	}
+	if ago := rapid.IntRange(-4, 120).Draw(m.T, "minutes ago"); ago != 0 {
+		c.Timestamp = c.Timestamp.Add(-time.Duration(ago) * time.Minute)
+	}
+	d := sandbox.Delivery{ID: fmt.Sprintf("m-%d", len(m.known.sent)), Source: "test", Condition: c}
+	d.Body = []byte(d.ID)
+	m.known.sent[d.ID] = c
+	m.Logf("%s of %s, %s generation %d", c.Type, c.Timestamp.Sub(m.now()), c.Data.AgentDID, c.Data.Generation)
+	if err := m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Deliver(ctx, d)
+		return err
+	}); err == nil {
+		m.acknowledged = append(m.acknowledged, d)
+	}
+}
+
+func (m *machine) reopen() {
+	id := m.game()
+	m.Logf("reopen %s", id)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.ReopenEnvironment(ctx, id)
+		return err
+	})
+}
+
+func (m *machine) tick() {
+	d := time.Duration(rapid.IntRange(1, 300).Draw(m.T, "seconds")) * time.Second
+	m.Logf("%s pass", d)
+	m.pass(d)
+}
+
+func (m *machine) idle() {
+	d := time.Duration(rapid.IntRange(6, 80).Draw(m.T, "minutes")) * time.Minute
+	m.Logf("%s pass", d)
+	m.pass(d)
+}
+
+func (m *machine) pool() {
+	p := m.env[pooledGame]
+	size := rapid.IntRange(-1, 2).Draw(m.T, "size")
+	p.WarmPool = nil
+	if size >= 0 {
+		p.WarmPool = &sandbox.WarmPool{Size: int64(size), TTL: sandbox.Duration(2 * time.Hour)}
+	}
+	p.Image = rapid.SampledFrom([]string{"player", "player:2"}).Draw(m.T, "image")
+	m.Logf("a pool of %d of %s", size, p.Image)
+	m.put(p)
+}
+
+func (m *machine) sweep() {
+	r := sandbox.SweepRequest{DryRun: rapid.Bool().Draw(m.T, "dry")}
+	m.Logf("sweep (dry: %v)", r.DryRun)
+	_ = m.call(func(ctx context.Context) error {
+		_, err := m.at.engine.Sweep(ctx, r)
+		return err
+	})
+}
+
+func (m *machine) rollUp() {
+	m.Log("roll up")
+	_ = m.call(m.at.engine.RollUp)
+}
+
+func (m *machine) burn() {
+	if id := m.existing(); id != "" {
+		m.host.backend.Burn(id, time.Duration(rapid.IntRange(1, 1000).Draw(m.T, "ms"))*time.Millisecond)
+	}
+}
+
+// existing draws a sandbox that exists, "" where none does.
+func (m *machine) existing() string {
+	if len(m.known.before.boxes) == 0 {
+		return ""
+	}
+	return rapid.SampledFrom(sorted(m.known.before.boxes)).Draw(m.T, "sandbox")
+}
+
+func (m *machine) vanish() {
+	id := m.existing()
+	if id == "" {
+		m.Skip()
+	}
+	m.Logf("somebody removes %s", m.known.before.name(id))
+	m.stray(id)
+	m.host.backend.Remove(id)
+	m.rest()
+}
+
+func (m *machine) stop() {
+	id := m.existing()
+	if id == "" {
+		m.Skip()
+	}
+	m.Logf("%s runs out of memory", m.known.before.name(id))
+	m.host.backend.Change(id, func(o *sandbox.Observation) {
+		o.State, o.ExitCode, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, 137, true, m.now()
+	})
+	m.rest()
+}
+
+// plant makes a sandbox with the ledger's label that no row knows. A ledger that never knew a sandbox
+// would not judge it.
+func (m *machine) plant() {
+	if len(m.known.before.rows) == 0 {
+		m.Skip()
+	}
+	id := m.issue(sandbox.SandboxIDLength)
+	m.Log("somebody makes a sandbox of ours")
+	m.stray(id)
+	m.host.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: m.at.store.ID(), EnvironmentID: pooledGame,
+		SandboxID: id, Instance: "engine-1"}, Image: "player"})
+}
+
+func (m *machine) crash() {
+	m.Log("the reconciler is killed")
+	m.at.die()
+	m.rest()
+}
+
+var operations = []fake.Op{fake.OpSpawn, fake.OpKill, fake.OpSleep, fake.OpWake, fake.OpAssign, fake.OpExec, fake.OpInspect, fake.OpList}
+
+func (m *machine) arm(calls int, kinds ...fault) {
+	op := rapid.SampledFrom(operations).Draw(m.T, "op")
+	kind := rapid.SampledFrom(kinds).Draw(m.T, "fault")
+	m.Logf("the next %d of %s: %s", calls, op, kind)
+	m.host.faults.arm(op, kind, calls)
+}
+
+func (m *machine) fail() {
+	m.arm(rapid.IntRange(1, 5).Draw(m.T, "calls"), refused, lost, broken)
+}
+
+// cutOff has the reconciler die or freeze at its next call of an operation.
+func (m *machine) cutOff() { m.arm(1, dies, diesDone, freezes, frozen) }
+
+func (m *machine) hang() { m.arm(1, hung, late) }
+
+func (m *machine) disconnect() {
+	m.Log("the backend's connection breaks")
+	m.host.backend.Disconnect()
+	m.rest()
+}
+
+// heal ends all faults, and lets arrive what frozen reconcilers had begun.
+func (m *machine) heal() {
+	m.Log("heal")
+	m.host.faults.heal()
+	for _, p := range m.frozen {
+		p.bury()
+	}
+	m.frozen = nil
+	m.pass(noticeEvery)
+}
+
+func (m *machine) stepClock() {
+	d := time.Duration(rapid.IntRange(-600, 600).Draw(m.T, "minutes")) * time.Minute
+	m.Logf("the clock is set by %s", d)
+	m.clock.step(d)
+	if err := m.at.engine.Ready(m.Context()); err != nil && !errors.Is(err, context.Canceled) {
+		m.Fatal(err)
+	}
+	m.rest()
+}

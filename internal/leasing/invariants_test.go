@@ -1,0 +1,440 @@
+package leasing_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// invariant is something that is true of every picture, whatever happened.
+type invariant struct {
+	says string
+	// broken names what breaks it, "" when nothing does.
+	broken func(p *picture, k *known) string
+}
+
+// known is what a test knows beside a picture.
+type known struct {
+	// before is the picture before the last step, nil at first.
+	before *picture
+	// live are the events that were followed.
+	live []int64
+	// sent are the conditions that were sent, by delivery.
+	sent map[string]sandbox.Condition
+	// outside are the sandboxes that somebody else than the engine made, removed or stopped since the
+	// backend was last well for long enough that this must have been seen.
+	outside map[string]bool
+}
+
+// invariants hold after every step.
+var invariants = []invariant{
+	{"an active lease has a sandbox", activeHasSandbox},
+	{"a pending lease has a spawn that is under way or due", pendingIsWorkedOn},
+	{"a sandbox of ours has a row, and one that is confirmed gone is gone", sandboxHasRow},
+	{"a backend's sandbox is of the generation that its row says", sandboxIsOfItsGeneration},
+	{"a lease has one generation that is to live, its last", oneGenerationLives},
+	{"generations are numbered from 1 and never change hands", generationsAreFixed},
+	{"what has ended stays as it ended", endedStaysEnded},
+	{"what is gone never changes again", goneStaysGone},
+	{"a lease is not renewed once it has expired", expiredIsNotRenewed},
+	{"a condition ends no other generation, and none that began after it", conditionsEndOnlyWhatIsOlder},
+	{"sequences have no gaps", sequencesHaveNoGaps},
+	{"the events of a sandbox, replayed, are its row", replayIsTheRow},
+	{"what was followed is what is stored", liveIsReplay},
+	{"a lease's view says what its row says", viewIsTheRow},
+	{"an open usage period is of the state that its sandbox is in", openPeriodIsThePhase},
+	{"usage periods of a sandbox do not overlap, nor exceed its life", periodsDoNotOverlap},
+	{"gross cost is the sum of usage periods", costIsTheSumOfPeriods},
+}
+
+// converged holds once nothing fails any more and everything due was done.
+var converged = []invariant{
+	{"no lease is pending or expired", nothingIsUnderWay},
+	{"what exists is what is wanted", whatExistsIsWanted},
+	{"nothing is claimed, held or waits for a retry", nothingIsLeftBehind},
+	{"no stray is found any more", noStrayIsOpen},
+}
+
+func activeHasSandbox(p *picture, k *known) string {
+	for _, l := range p.leases {
+		if _, ok := p.boxes[l.SandboxID]; l.Status == sandbox.LeaseActive && !ok && !k.outside[l.SandboxID] {
+			return p.name(l.SandboxID)
+		}
+	}
+	return ""
+}
+
+// longestRetry is how long a failed step waits at most, with the claim of a process that died.
+const longestRetry = 40 * time.Second
+
+func pendingIsWorkedOn(p *picture, _ *known) string {
+	for _, l := range p.leases {
+		s := p.rows[l.SandboxID]
+		if l.Status != sandbox.LeasePending {
+			continue
+		}
+		if next := max(s.DueAt, s.ClaimedUntil); next.Time().Sub(p.now) > longestRetry {
+			return p.name(s.ID)
+		}
+	}
+	return ""
+}
+
+func sandboxHasRow(p *picture, k *known) string {
+	for id := range p.boxes {
+		if s := p.rows[id]; !k.outside[id] && (s == nil || s.Phase == sandbox.PhaseGone) {
+			return p.name(id)
+		}
+	}
+	return ""
+}
+
+func sandboxIsOfItsGeneration(p *picture, k *known) string {
+	for id, box := range p.boxes {
+		s := p.rows[id]
+		if s == nil || s.PooledAt != 0 || k.outside[id] {
+			continue // what a pool made was made for nobody
+		}
+		if box.LeaseID != s.Lease() || box.Generation != s.Generation || box.AgentDID != s.AgentDID {
+			return fmt.Sprintf("%s is on its backend %s generation %d", p.name(id), box.LeaseID, box.Generation)
+		}
+	}
+	return ""
+}
+
+func oneGenerationLives(p *picture, _ *known) string {
+	current := make(map[string]string)
+	for _, l := range p.leases {
+		current[l.ID] = l.SandboxID
+	}
+	for id, rows := range p.generations() {
+		last := rows[len(rows)-1]
+		if current[id] != last.ID {
+			return fmt.Sprintf("%s is shown in another generation than its last, %d", id, last.Generation)
+		}
+		for _, s := range rows[:len(rows)-1] {
+			if s.Desired == ledger.Present {
+				return p.name(s.ID) + " is not the last and is to live"
+			}
+		}
+	}
+	return ""
+}
+
+func generationsAreFixed(p *picture, k *known) string {
+	for id, rows := range p.generations() {
+		for i, s := range rows {
+			if s.Generation != int64(i+1) {
+				return fmt.Sprintf("%s has generation %d in place %d", id, s.Generation, i+1)
+			}
+		}
+	}
+	if k.before == nil {
+		return ""
+	}
+	for id, was := range k.before.rows {
+		s := p.rows[id]
+		if s == nil {
+			return k.before.name(id) + " has no row any more"
+		}
+		if was.LeaseID != nil && (s.Lease() != was.Lease() || s.Generation != was.Generation || s.AgentDID != was.AgentDID || s.Owner != was.Owner) {
+			return k.before.name(id) + " became " + p.name(id)
+		}
+	}
+	return ""
+}
+
+func endedStaysEnded(p *picture, k *known) string {
+	if k.before == nil {
+		return ""
+	}
+	for id, was := range k.before.rows {
+		s := p.rows[id]
+		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.EndedBy != was.EndedBy || s.EndedAt != was.EndedAt || s.EndReason != was.EndReason) {
+			return fmt.Sprintf("%s ended by %s, and now by %q", p.name(id), was.EndedBy, s.EndedBy)
+		}
+	}
+	return ""
+}
+
+func goneStaysGone(p *picture, k *known) string {
+	if k.before == nil {
+		return ""
+	}
+	for id, was := range k.before.rows {
+		if was.Phase == sandbox.PhaseGone && !reflect.DeepEqual(was, p.rows[id]) {
+			return p.name(id)
+		}
+	}
+	return ""
+}
+
+func expiredIsNotRenewed(p *picture, k *known) string {
+	if k.before == nil {
+		return ""
+	}
+	for _, was := range k.before.leases {
+		if was.Status != sandbox.LeaseExpired && was.Status != sandbox.LeaseDestroyed {
+			continue
+		}
+		for _, l := range p.leases {
+			if l.SandboxID == was.SandboxID && (l.Status == sandbox.LeasePending || l.Status == sandbox.LeaseActive) {
+				return fmt.Sprintf("%s was %s and is %s", p.name(l.SandboxID), was.Status, l.Status)
+			}
+		}
+	}
+	return ""
+}
+
+func conditionsEndOnlyWhatIsOlder(p *picture, k *known) string {
+	began := make(map[string]sandbox.Event)
+	for _, e := range p.events {
+		if e.Type == sandbox.EventAccepted {
+			began[e.SandboxID] = e // of a sandbox from a pool the second one counts
+		}
+		if e.Type != sandbox.EventConditionApplied {
+			continue
+		}
+		var data struct {
+			Delivery string `json:"delivery"`
+		}
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			return err.Error()
+		}
+		c := k.sent[data.Delivery]
+		switch age := began[e.SandboxID].At.Sub(c.Timestamp); {
+		case c.Data.Generation != 0 && c.Data.Generation != e.Generation:
+			return fmt.Sprintf("%s was ended by %s of generation %d", p.name(e.SandboxID), c.Type, c.Data.Generation)
+		case c.Data.Generation == 0 && age >= 0 && !p.steppedAfter(began[e.SandboxID].ID):
+			return fmt.Sprintf("%s was ended by %s of %s before it began", p.name(e.SandboxID), c.Type, age)
+		}
+	}
+	return ""
+}
+
+func sequencesHaveNoGaps(p *picture, _ *known) string {
+	for id, events := range p.eventsOf() {
+		for i, e := range events {
+			if e.Sequence != int64(i+1) {
+				return fmt.Sprintf("%s: event %d has sequence %d", p.name(id), i+1, e.Sequence)
+			}
+		}
+		if last := p.rows[id].LastSequence; last != int64(len(events)) {
+			return fmt.Sprintf("%s has %d events and says %d", p.name(id), len(events), last)
+		}
+	}
+	return ""
+}
+
+// story is what a sandbox's events tell of it.
+type story struct {
+	lease      string
+	generation int64
+	phase      sandbox.Phase
+	ended      sandbox.EndedBy
+}
+
+// replay tells a sandbox's story from its events alone.
+func replay(events []sandbox.Event) (s story, err error) {
+	for _, e := range events {
+		s.lease, s.generation = e.LeaseID, e.Generation
+		switch e.Type {
+		case sandbox.EventAccepted:
+			s.phase = sandbox.PhasePending
+		case sandbox.EventReady, sandbox.EventAwake:
+			s.phase = sandbox.PhaseAwake
+		case sandbox.EventAsleep:
+			s.phase = sandbox.PhaseAsleep
+		case sandbox.EventDestroyed:
+			s.phase = sandbox.PhaseGone
+		case sandbox.EventEnded:
+			var data struct {
+				EndedBy sandbox.EndedBy `json:"ended_by"`
+			}
+			if s.ended != "" {
+				return s, fmt.Errorf("it ended twice, by %s first", s.ended)
+			}
+			err = json.Unmarshal(e.Data, &data)
+			s.ended = data.EndedBy
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func replayIsTheRow(p *picture, _ *known) string {
+	for id, events := range p.eventsOf() {
+		told, err := replay(events)
+		if err != nil {
+			return p.name(id) + ": " + err.Error()
+		}
+		row := p.rows[id]
+		if is := (story{row.Lease(), row.Generation, row.Phase, row.EndedBy}); told != is {
+			return fmt.Sprintf("%s: its events tell %+v, its row %+v", p.name(id), told, is)
+		}
+	}
+	return ""
+}
+
+func liveIsReplay(p *picture, k *known) string {
+	stored := make([]int64, len(p.events))
+	for i, e := range p.events {
+		stored[i] = e.ID
+	}
+	if !slices.Equal(stored, k.live) {
+		return fmt.Sprintf("%v are stored and %v were followed", stored, k.live)
+	}
+	return ""
+}
+
+func viewIsTheRow(p *picture, _ *known) string {
+	for _, l := range p.leases {
+		s := p.rows[l.SandboxID]
+		want := sandbox.LeaseActive
+		switch {
+		case s.Phase == sandbox.PhaseGone:
+			want = sandbox.LeaseDestroyed
+		case s.Desired == ledger.Gone || p.held[s.ID].Time().Before(p.now) && !l.ExpiresAt.After(p.now):
+			want = sandbox.LeaseExpired
+		case s.Phase == sandbox.PhasePending:
+			want = sandbox.LeasePending
+		}
+		if l.Status != want || l.Phase != s.Phase || l.Generation != s.Generation || l.LastSequence != s.LastSequence {
+			return fmt.Sprintf("%s is shown %s and %s, and is %s and %s", p.name(s.ID), l.Status, l.Phase, want, s.Phase)
+		}
+		if s.Desired == ledger.Gone && (l.EndedBy != s.EndedBy || l.EndedAt != s.EndedAt.Time()) {
+			return fmt.Sprintf("%s is shown ended by %q, and ended by %s", p.name(s.ID), l.EndedBy, s.EndedBy)
+		}
+	}
+	return ""
+}
+
+func openPeriodIsThePhase(p *picture, _ *known) string {
+	for id, s := range p.rows {
+		var open []sandbox.Phase
+		for _, u := range p.periods[id] {
+			if u.EndedAt == 0 {
+				open = append(open, u.State)
+			}
+		}
+		billed := s.Phase == sandbox.PhaseAwake || s.Phase == sandbox.PhaseAsleep
+		var want []sandbox.Phase
+		switch {
+		case billed && (s.EndedBy == sandbox.EndedByVanished || s.EndedBy == sandbox.EndedByCrashed):
+			// It was last used when it was last there, and is only to be cleaned up.
+		case billed:
+			want = []sandbox.Phase{s.Phase}
+		}
+		if !slices.Equal(open, want) {
+			return fmt.Sprintf("%s is %s, ended by %q, and is counted %v", p.name(id), s.Phase, s.EndedBy, open)
+		}
+	}
+	return ""
+}
+
+func periodsDoNotOverlap(p *picture, _ *known) string {
+	stepped := p.steppedAfter(0)
+	for id, periods := range p.periods {
+		var used time.Duration
+		var last ledger.Time
+		for _, u := range periods {
+			end := u.EndedAt
+			if end == 0 {
+				end = ledger.At(p.now)
+			}
+			if end < u.StartedAt || !stepped && u.StartedAt < last {
+				return fmt.Sprintf("%s: a period begins before the one before it has ended", p.name(id))
+			}
+			last = end
+			used += end.Time().Sub(u.StartedAt.Time())
+		}
+		begun := p.rows[id].LeasedAt
+		if pooled := p.rows[id].PooledAt; pooled != 0 {
+			begun = pooled
+		}
+		if p.rows[id].Phase != sandbox.PhaseGone && used > p.now.Sub(begun.Time()) {
+			return fmt.Sprintf("%s is %s old and was used for %s", p.name(id), p.now.Sub(begun.Time()), used)
+		}
+	}
+	return ""
+}
+
+func costIsTheSumOfPeriods(p *picture, _ *known) string {
+	var want, rows sandbox.CostRow
+	adder := &bill{now: p.now}
+	for _, periods := range p.periods {
+		for i := range periods {
+			adder.addUp(&want, &periods[i], sandbox.CostQuery{})
+		}
+	}
+	for _, r := range p.costs.Rows {
+		rows.Cost += r.Cost
+	}
+	for what, got := range map[string]sandbox.NanoUSD{"the total": p.costs.Total.Cost, "the sum of all leases": rows.Cost, "the sum of all days": p.byDay.Total.Cost} {
+		if got != want.Cost {
+			return fmt.Sprintf("%s is $%s, and the periods cost $%s", what, got, want.Cost)
+		}
+	}
+	return ""
+}
+
+func nothingIsUnderWay(p *picture, _ *known) string {
+	for _, s := range p.rows {
+		if s.Desired == ledger.Gone && s.Phase != sandbox.PhaseGone || s.Phase == sandbox.PhasePending {
+			return fmt.Sprintf("%s is wanted %s and is %s: %s", p.name(s.ID), s.Desired, s.Phase, s.LastError)
+		}
+	}
+	return ""
+}
+
+func whatExistsIsWanted(p *picture, _ *known) string {
+	wanted := make(map[string]bool)
+	for id, s := range p.rows {
+		if s.Phase != sandbox.PhaseGone {
+			wanted[id] = true
+		}
+	}
+	for id := range wanted {
+		if _, ok := p.boxes[id]; !ok {
+			return p.name(id) + " does not exist"
+		}
+	}
+	for id := range p.boxes {
+		if !wanted[id] {
+			return p.name(id) + " exists"
+		}
+	}
+	return ""
+}
+
+func nothingIsLeftBehind(p *picture, _ *known) string {
+	for id, s := range p.rows {
+		if s.Claim != "" || s.Attempts != 0 || s.ClaimedUntil.Time().After(p.now) {
+			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.ClaimedFor, s.Attempts, s.LastError)
+		}
+		if p.held[id].Time().After(p.now) {
+			return p.name(id) + " is held"
+		}
+	}
+	return ""
+}
+
+func noStrayIsOpen(p *picture, _ *known) string {
+	for _, f := range p.drift {
+		if f.Kind == sandbox.DriftOrphan || f.Kind == sandbox.DriftLeftover {
+			return fmt.Sprintf("%s %s of %s", f.Kind, f.Field, p.name(f.SandboxID))
+		}
+	}
+	return ""
+}
+
+// sorted returns a set's members in order, so that a machine draws the same ones again.
+func sorted[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

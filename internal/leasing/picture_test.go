@@ -1,0 +1,132 @@
+package leasing_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// picture is all that the ledger and the backend hold at one moment.
+type picture struct {
+	now     time.Time
+	leases  []sandbox.Lease            // by id, in their current generations
+	rows    map[string]*ledger.Sandbox // every sandbox that ever was, by id
+	held    map[string]ledger.Time     // when its last use ends
+	periods map[string][]ledger.UsagePeriod
+	drift   []sandbox.DriftFinding
+	events  []sandbox.Event
+	costs   sandbox.CostReport
+	byDay   sandbox.CostReport
+	boxes   map[string]sandbox.Observation
+}
+
+// look reads everything. It is for a moment at which nobody works.
+func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxes map[string]sandbox.Observation) (*picture, error) {
+	p := &picture{now: store.Now(), rows: make(map[string]*ledger.Sandbox), periods: make(map[string][]ledger.UsagePeriod), boxes: boxes}
+	var err error
+	if p.leases, err = engine.ListLeases(ctx, sandbox.LeaseFilter{}); err != nil {
+		return nil, err
+	}
+	if p.events, err = allEvents(ctx, engine); err != nil {
+		return nil, err
+	}
+	if p.drift, err = engine.ListDrift(ctx, sandbox.DriftFilter{OpenOnly: true}); err != nil {
+		return nil, err
+	}
+	if p.costs, err = engine.Costs(ctx, sandbox.CostQuery{}); err != nil {
+		return nil, err
+	}
+	if p.byDay, err = engine.Costs(ctx, sandbox.CostQuery{GroupBy: sandbox.CostByDay}); err != nil {
+		return nil, err
+	}
+	return p, store.Read(ctx, p.readRows)
+}
+
+func (p *picture) readRows(tx *ledger.Tx) (err error) {
+	ids := p.sandboxIDs()
+	for _, id := range ids {
+		if p.rows[id], err = tx.Sandbox(id); err != nil {
+			return err
+		}
+	}
+	if p.held, err = tx.HeldUntilOf(ids); err != nil {
+		return err
+	}
+	periods, err := tx.PeriodsOf(ids)
+	for _, u := range periods {
+		p.periods[u.SandboxID] = append(p.periods[u.SandboxID], u)
+	}
+	return err
+}
+
+// sandboxIDs returns every sandbox that has an event, the oldest first.
+func (p *picture) sandboxIDs() (ids []string) {
+	for _, e := range p.events {
+		if e.Sequence == 1 {
+			ids = append(ids, e.SandboxID)
+		}
+	}
+	return ids
+}
+
+func allEvents(ctx context.Context, engine *leasing.Engine) (all []sandbox.Event, err error) {
+	for {
+		f := sandbox.EventFilter{}
+		if len(all) > 0 {
+			f.AfterID = all[len(all)-1].ID
+		}
+		page, err := engine.ListEvents(ctx, f)
+		all = append(all, page...)
+		if err != nil || len(page) < sandbox.MaxPage {
+			return all, err
+		}
+	}
+}
+
+// name tells a sandbox apart in a failure's text, which must be the same whenever it is reproduced.
+func (p *picture) name(id string) string {
+	s := p.rows[id]
+	switch {
+	case s == nil:
+		return "a sandbox without a row"
+	case s.LeaseID == nil:
+		return "a sandbox of the pool of " + s.EnvironmentID
+	default:
+		return fmt.Sprintf("%s generation %d", s.Lease(), s.Generation)
+	}
+}
+
+// generations returns the rows of each lease, the oldest first.
+func (p *picture) generations() map[string][]*ledger.Sandbox {
+	all := make(map[string][]*ledger.Sandbox)
+	for _, s := range p.rows {
+		if s.LeaseID != nil {
+			all[s.Lease()] = append(all[s.Lease()], s)
+		}
+	}
+	for _, rows := range all {
+		slices.SortFunc(rows, func(a, b *ledger.Sandbox) int { return int(a.Generation - b.Generation) })
+	}
+	return all
+}
+
+// eventsOf returns each sandbox's events in the order of their ids.
+func (p *picture) eventsOf() map[string][]sandbox.Event {
+	all := make(map[string][]sandbox.Event)
+	for _, e := range p.events {
+		if e.SandboxID != "" {
+			all[e.SandboxID] = append(all[e.SandboxID], e)
+		}
+	}
+	return all
+}
+
+// steppedAfter reports whether the clock was stepped after an event.
+func (p *picture) steppedAfter(id int64) bool {
+	return slices.ContainsFunc(p.events, func(e sandbox.Event) bool { return e.ID > id && e.Type == sandbox.EventClockStepped })
+}

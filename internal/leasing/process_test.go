@@ -1,0 +1,297 @@
+package leasing_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+)
+
+// process is one reconciler: an engine on a store of its own, that reaches the backend by a wire. It
+// can die, after which nothing of it reaches ledger or backend, and freeze, after which what it had
+// begun arrives late.
+type process struct {
+	store  *ledger.Store
+	engine *leasing.Engine
+	// life ends when it dies or freezes; requests to it end with it.
+	life context.Context
+	end  context.CancelFunc
+	// parted is closed when the calls that were cut off by its death or freeze may return.
+	parted chan struct{}
+	part   sync.Once
+	wg     sync.WaitGroup
+	closed chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	frozen bool
+}
+
+// host is what processes run on.
+type host struct {
+	url     string
+	options ledger.Options
+	backend *fake.Executor
+	faults  *faults
+	ids     sandbox.IDs
+	book    sandbox.PriceBook
+	loop    *loop.Config
+}
+
+// start starts a process. follow, if any, gets the events from after on, while it lives.
+func (h *host) start(t rapid.TB, after int64, follow func(sandbox.Event)) *process {
+	t.Helper()
+	store, err := ledger.Open(context.Background(), h.url, h.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{store: store, parted: make(chan struct{}), closed: make(chan struct{})}
+	p.life, p.end = context.WithCancel(context.Background())
+	p.engine, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{&wire{Executor: h.backend, from: p, faults: h.faults}},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: h.book}, IDs: h.ids, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Go(func() { _ = loop.New(p.engine, *h.loop).Run(p.life) })
+	if follow != nil {
+		p.wg.Go(func() {
+			_ = p.engine.FollowEvents(p.life, sandbox.EventFilter{AfterID: after}, func(e sandbox.Event) error {
+				follow(e)
+				return nil
+			})
+		})
+	}
+	return p
+}
+
+// die cuts the process off, as SIGKILL would: what the ledger is committing now is its last.
+func (p *process) die() {
+	_ = p.store.Close()
+	p.end()
+}
+
+// freeze stops the process as SIGSTOP would: its claims are not extended any more.
+func (p *process) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = true
+	p.end()
+	go func() { _ = p.engine.Close(); close(p.closed) }()
+}
+
+func (p *process) isFrozen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.frozen
+}
+
+func (p *process) alive() bool { return p.life.Err() == nil }
+
+// ask asks something of the process, which may die or freeze over it.
+func (p *process) ask(f func() error) error {
+	answer := make(chan error, 1)
+	p.wg.Go(func() { answer <- f() })
+	select {
+	case err := <-answer:
+		return err
+	case <-p.life.Done():
+		return errCutOff
+	}
+}
+
+// bury waits until nothing of a process that has died, or is to stop, is left. What a frozen one had
+// begun arrives now.
+func (p *process) bury() {
+	p.end()
+	p.part.Do(func() { close(p.parted) })
+	if !p.isFrozen() {
+		_ = p.engine.Close()
+	} else {
+		<-p.closed
+	}
+	p.wg.Wait()
+	_ = p.store.Close()
+}
+
+// fault is what happens to one call of a backend.
+type fault string
+
+const (
+	refused  fault = "refused"      // nothing happened
+	lost     fault = "answer lost"  // it happened
+	hung     fault = "hung"         // it did not happen, and the call does not return before its deadline
+	late     fault = "late"         // the same, but it happens long after that
+	broken   fault = "broken"       // it failed for good
+	dies     fault = "dies before"  // the process dies
+	diesDone fault = "dies after"   // the process dies once it happened
+	freezes  fault = "freezes"      // the process freezes, and it happens when it thaws
+	frozen   fault = "freezes done" // the process freezes once it happened
+)
+
+// lateBy is how long after its call ended a late one takes effect.
+const lateBy = 2 * time.Minute
+
+// faults are what is to happen to the next calls of a backend.
+type faults struct {
+	// stray is told of a sandbox that may be made when nobody waits for it any more.
+	stray func(id string)
+
+	mu   sync.Mutex // guards next
+	next map[fake.Op][]fault
+}
+
+func (f *faults) arm(op fake.Op, kind fault, calls int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range calls {
+		f.next[op] = append(f.next[op], kind)
+	}
+}
+
+func (f *faults) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = make(map[fake.Op][]fault)
+}
+
+func (f *faults) take(op fake.Op) fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := f.next[op]
+	if len(left) == 0 {
+		return ""
+	}
+	f.next[op] = left[1:]
+	return left[0]
+}
+
+// errCutOff is what nobody hears any more.
+var errCutOff = sandbox.Errorf(sandbox.UnknownOutcome, "the process was cut off")
+
+// wire is the way from one process to the backend.
+type wire struct {
+	*fake.Executor
+	from   *process
+	faults *faults
+}
+
+// call lets a call of the backend happen, or what is to happen to it.
+func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx context.Context) error) error {
+	p := w.from
+	if !p.alive() {
+		<-p.parted
+		return errCutOff
+	}
+	kind := w.faults.take(op)
+	if (kind == late || kind == freezes) && op == fake.OpSpawn {
+		w.faults.stray(id)
+	}
+	switch kind {
+	case refused:
+		return away
+	case lost:
+		_ = effect(ctx)
+		return sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")
+	case broken:
+		return sandbox.Errorf(sandbox.Failed, "exec format error")
+	case hung:
+		return w.hang(ctx)
+	case late:
+		err := w.hang(ctx)
+		p.wg.Go(func() {
+			time.Sleep(lateBy)
+			_ = effect(context.WithoutCancel(ctx))
+		})
+		return err
+	case diesDone:
+		_ = effect(ctx)
+		fallthrough
+	case dies:
+		p.die()
+		<-p.parted
+		return errCutOff
+	case frozen:
+		err := effect(ctx)
+		p.freeze()
+		<-p.parted
+		return err
+	case freezes:
+		p.freeze()
+		<-p.parted
+		return effect(context.WithoutCancel(ctx))
+	}
+	return effect(ctx)
+}
+
+func (w *wire) hang(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-w.from.parted:
+	}
+	return sandbox.Errorf(sandbox.UnknownOutcome, "no answer within the deadline")
+}
+
+func (w *wire) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+	return w.call(ctx, fake.OpSpawn, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Spawn(ctx, spec) })
+}
+
+func (w *wire) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+	return w.call(ctx, fake.OpSleep, h.SandboxID, func(ctx context.Context) error { return w.Executor.Sleep(ctx, h, mode) })
+}
+
+func (w *wire) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+	return w.call(ctx, fake.OpAssign, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Assign(ctx, spec) })
+}
+
+func (w *wire) Wake(ctx context.Context, h sandbox.Handle) error {
+	return w.call(ctx, fake.OpWake, h.SandboxID, func(ctx context.Context) error { return w.Executor.Wake(ctx, h) })
+}
+
+func (w *wire) Kill(ctx context.Context, h sandbox.Handle) error {
+	return w.call(ctx, fake.OpKill, h.SandboxID, func(ctx context.Context) error { return w.Executor.Kill(ctx, h) })
+}
+
+func (w *wire) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (res sandbox.ExecResult, err error) {
+	err = w.call(ctx, fake.OpExec, h.SandboxID, func(ctx context.Context) error {
+		var err error
+		res, err = w.Executor.Exec(ctx, h, r)
+		return err
+	})
+	return res, err
+}
+
+func (w *wire) Inspect(ctx context.Context, h sandbox.Handle) (o sandbox.Observation, err error) {
+	err = w.call(ctx, fake.OpInspect, h.SandboxID, func(ctx context.Context) error {
+		var err error
+		o, err = w.Executor.Inspect(ctx, h)
+		return err
+	})
+	return o, err
+}
+
+func (w *wire) List(ctx context.Context, ledgerID string) (all []sandbox.Observation, err error) {
+	err = w.call(ctx, fake.OpList, "", func(ctx context.Context) error {
+		var err error
+		all, err = w.Executor.List(ctx, ledgerID)
+		return err
+	})
+	return all, err
+}
+
+func (w *wire) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+	return w.call(ctx, fake.OpRemove, l.SandboxID, func(ctx context.Context) error { return w.Executor.RemoveLeftover(ctx, l) })
+}
+
+// bookOfTests has a price for everything, so that what is not counted is missed.
+func bookOfTests() sandbox.PriceBook {
+	book := pricing.Cloudflare()
+	book.AsleepMemoryGiBSecond = 3
+	return book
+}
