@@ -369,18 +369,18 @@ func periodsDoNotOverlap(p *picture, _ *known) string {
 
 func costIsTheSumOfPeriods(p *picture, _ *known) string {
 	var want, rows sandbox.CostRow
-	adder := &bill{now: p.now}
+	adder := &bill{now: p.now, books: p.books}
 	for _, periods := range p.periods {
 		for i := range periods {
 			adder.addUp(&want, &periods[i], sandbox.CostQuery{})
 		}
 	}
 	for _, r := range p.costs.Rows {
-		rows.Cost += r.Cost
+		rows.Gross += r.Gross
 	}
-	for what, got := range map[string]sandbox.NanoUSD{"the total": p.costs.Total.Cost, "the sum of all leases": rows.Cost, "the sum of all days": p.byDay.Total.Cost} {
-		if got != want.Cost {
-			return fmt.Sprintf("%s is $%s, and the periods cost $%s", what, got, want.Cost)
+	for what, got := range map[string]sandbox.NanoUSD{"the total": p.costs.Total.Gross, "the sum of all leases": rows.Gross, "the sum of all days": p.byDay.Total.Gross} {
+		if got != want.Gross {
+			return fmt.Sprintf("%s is $%s, and the periods cost $%s", what, got, want.Gross)
 		}
 	}
 	return ""

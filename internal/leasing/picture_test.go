@@ -20,6 +20,7 @@ type picture struct {
 	periods map[string][]ledger.UsagePeriod
 	drift   []sandbox.DriftFinding
 	events  []sandbox.Event
+	books   map[string]sandbox.PriceBook // by id
 	costs   sandbox.CostReport
 	byDay   sandbox.CostReport
 	boxes   map[string]sandbox.Observation
@@ -55,6 +56,9 @@ func (p *picture) readRows(tx *ledger.Tx) (err error) {
 		}
 	}
 	if p.held, err = tx.HeldUntilOf(ids); err != nil {
+		return err
+	}
+	if p.books, err = tx.PriceBooks(); err != nil {
 		return err
 	}
 	periods, err := tx.PeriodsOf(ids)
