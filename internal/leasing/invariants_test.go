@@ -232,16 +232,16 @@ func sequencesHaveNoGaps(p *picture, _ *known) string {
 	return ""
 }
 
-// story is what a sandbox's events tell of it.
-type story struct {
+// tale is what a sandbox's events tell of it.
+type tale struct {
 	lease      string
 	generation int64
 	phase      sandbox.Phase
 	ended      sandbox.EndedBy
 }
 
-// replay tells a sandbox's story from its events alone.
-func replay(events []sandbox.Event) (s story, err error) {
+// replay tells a sandbox's tale from its events alone.
+func replay(events []sandbox.Event) (s tale, err error) {
 	for _, e := range events {
 		s.lease, s.generation = e.LeaseID, e.Generation
 		switch e.Type {
@@ -277,7 +277,7 @@ func replayIsTheRow(p *picture, _ *known) string {
 			return p.name(id) + ": " + err.Error()
 		}
 		row := p.rows[id]
-		if is := (story{row.Lease(), row.Generation, row.Phase, row.EndedBy}); told != is {
+		if is := (tale{row.Lease(), row.Generation, row.Phase, row.EndedBy}); told != is {
 			return fmt.Sprintf("%s: its events tell %+v, its row %+v", p.name(id), told, is)
 		}
 	}
