@@ -1,6 +1,7 @@
 package leasing_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -20,7 +21,8 @@ import (
 // world is one ledger on disk, one backend in memory, and a clock that jumps when all wait.
 type world struct {
 	*testing.T
-	url     string
+	path    string // of the ledger's files
+	url     string // of the ledger
 	store   *ledger.Store
 	backend *fake.Executor
 	bucket  *bucket
@@ -43,13 +45,14 @@ var annLease = sandbox.LeaseID(ann, game)
 // inWorld runs a test in a bubble whose time is not the machine's. The loop is not running.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Parallel()
-	inWorldOn(t, "sqlite://"+filepath.Join(memoryDir(t), "ledger.db"), f)
+	inWorldOn(t, "", f)
 }
 
-// inWorldOn is inWorld on a ledger of its own.
+// inWorldOn is inWorld on the ledger at a URL.
 func inWorldOn(t *testing.T, url string, f func(w *world)) {
+	path := filepath.Join(memoryDir(t), "ledger.db")
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, url: url, backend: fake.New("engine-1", nil), stop: func() {},
+		w := &world{T: t, path: path, url: cmp.Or(url, "sqlite://"+path), backend: fake.New("engine-1", nil), stop: func() {},
 			bucket: newBucket(t), now: time.Now, poll: time.Minute}
 		w.open()
 		defer w.close()
