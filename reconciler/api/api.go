@@ -37,6 +37,9 @@ type Config struct {
 	ConditionTimeout time.Duration
 	// KeepAlive is how long a stream may be silent before an empty line is sent. Zero means 15 s.
 	KeepAlive time.Duration
+	// StreamTimeout is how long a reader of a stream may leave a line unread before it is cut off.
+	// Zero means 30 s.
+	StreamTimeout time.Duration
 }
 
 // server holds what all requests share. Its fields do not change.
@@ -52,6 +55,7 @@ type server struct {
 	conditionSlots   chan struct{}
 	conditionTimeout time.Duration
 	keepAlive        time.Duration
+	streamTimeout    time.Duration
 }
 
 // New makes the handler. Errors: Invalid.
@@ -62,7 +66,7 @@ func New(c Config) (http.Handler, error) {
 	s := &server{
 		service: c.Service, tokens: c.Tokens, secrets: c.Secrets, ready: c.Ready,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
-		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive,
+		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -78,6 +82,9 @@ func New(c Config) (http.Handler, error) {
 	}
 	if s.keepAlive == 0 {
 		s.keepAlive = 15 * time.Second
+	}
+	if s.streamTimeout == 0 {
+		s.streamTimeout = 30 * time.Second
 	}
 	if c.MaxConditions == 0 {
 		c.MaxConditions = 1024

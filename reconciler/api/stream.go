@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// streamWriteTimeout ends a stream whose reader does not read.
-const streamWriteTimeout = 30 * time.Second
-
 // stream is a reply of lines, each sent at once. Its headers are sent with the first line, so that
 // an error before it can still be a problem with a status. While nothing is written for a time, it
-// sends an idle line: proxies keep the connection, and a reader that has gone is noticed.
+// sends an idle line: proxies keep the connection, and a reader that has gone is noticed. Nothing is
+// kept for a reader that does not read: it is cut off, and comes back to where it was.
 type stream struct {
 	w           http.ResponseWriter
 	rc          *http.ResponseController
+	timeout     time.Duration // of one line
 	contentType string
 	cancel      context.CancelFunc
 	idleDone    chan struct{} // closed when the goroutine that sends idle lines has ended
@@ -31,7 +30,7 @@ type stream struct {
 // written, and on close, which the caller must defer.
 func (s *server) openStream(w http.ResponseWriter, r *http.Request, contentType, idle string) (context.Context, *stream) {
 	ctx, cancel := context.WithCancel(r.Context())
-	st := &stream{w: w, rc: http.NewResponseController(w), contentType: contentType, cancel: cancel, idleDone: make(chan struct{})}
+	st := &stream{w: w, rc: http.NewResponseController(w), timeout: s.streamTimeout, contentType: contentType, cancel: cancel, idleDone: make(chan struct{})}
 	go st.idle(ctx, s.keepAlive, []byte(idle))
 	return ctx, st
 }
@@ -77,7 +76,7 @@ func (st *stream) write(line []byte) error {
 		h.Set("X-Accel-Buffering", "no") // nginx would hold lines back
 		st.started = true
 	}
-	_ = st.rc.SetWriteDeadline(time.Now().Add(streamWriteTimeout)) // as in close
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout)) // as in close
 	_, err := st.w.Write(line)
 	if err == nil {
 		err = st.rc.Flush()

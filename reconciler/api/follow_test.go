@@ -1,0 +1,269 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// followed is a service that tells when following ends, and after how many events.
+type followed struct {
+	sandbox.Service
+	ended chan int
+}
+
+func (f followed) FollowEvents(ctx context.Context, filter sandbox.EventFilter, yield func(sandbox.Event) error) error {
+	n := 0
+	defer func() { f.ended <- n }()
+	return f.Service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
+		n++
+		return yield(e)
+	})
+}
+
+// narrow makes the kernel buffer little of what nobody reads.
+type narrow struct{ net.Listener }
+
+func (n narrow) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(16 << 10)
+	}
+	return c, err
+}
+
+// crowd is the API on a ledger with many events, and those who read them.
+type crowd struct {
+	*testing.T
+	servicetest.Env
+	url   *url.URL
+	token string
+	ended chan int
+	more  int
+}
+
+const (
+	crowdEvents = 4000
+	eventBytes  = 1024 // at least
+)
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{T: t, Env: inprocess.New(t), token: webhook.NewToken(), ended: make(chan int, 10)}
+	token, err := webhook.MakeToken("reader", c.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{Service: followed{c.Service, c.ended}, Tokens: []api.Token{token}, Now: c.Now,
+		KeepAlive: 50 * time.Millisecond, StreamTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.Listener = narrow{server.Listener}
+	server.Start()
+	t.Cleanup(server.Close)
+	if c.url, err = url.Parse(server.URL); err != nil {
+		t.Fatal(err)
+	}
+	c.fill()
+	return c
+}
+
+// fill stores events of an eventBytes each: conditions that nobody waits for.
+func (c *crowd) fill() {
+	c.Helper()
+	numbers := make(chan int)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for n := range numbers {
+				_, err := c.Service.Deliver(c.Context(), sandbox.Delivery{ID: strconv.Itoa(n), Body: []byte("{}"), Source: "test",
+					Condition: sandbox.Condition{Type: "game.finished", Timestamp: c.Now(), Data: sandbox.ConditionData{
+						EnvironmentID: "catan-7", Reason: strings.Repeat("x", eventBytes)}}})
+				if err != nil {
+					c.Error(err)
+				}
+			}
+		})
+	}
+	for n := range crowdEvents {
+		numbers <- n
+	}
+	close(numbers)
+	wg.Wait()
+}
+
+// follow connects a reader of events. Room, unless 0, is what the kernel keeps for it.
+func (c *crowd) follow(room int, header ...string) (next func() (id int64, err error), hangUp func()) {
+	c.Helper()
+	conn, err := net.Dial("tcp", c.url.Host)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = conn.Close() })
+	if room > 0 {
+		if err := conn.(*net.TCPConn).SetReadBuffer(room); err != nil {
+			c.Fatal(err)
+		}
+	}
+	request := "GET /v1/events HTTP/1.1\r\nHost: reconciler\r\nAccept: " + wire.EventStream + "\r\nAuthorization: Bearer " + c.token + "\r\n"
+	if _, err := fmt.Fprint(conn, request+strings.Join(append(header, "", ""), "\r\n")); err != nil {
+		c.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 4<<10), nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		c.Fatalf("answered with %s", resp.Status)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	return func() (int64, error) {
+		for lines.Scan() {
+			if id, isID := strings.CutPrefix(lines.Text(), "id: "); isID {
+				return strconv.ParseInt(id, 10, 64)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return 0, err
+		}
+		return 0, net.ErrClosed
+	}, func() { _ = conn.Close() }
+}
+
+// TestReaderThatDoesNotReadIsCutOff: one reader stalls. It is cut off after the stream's timeout, and
+// by then no more was made ready for it than the sockets hold; another one gets all events meanwhile,
+// new ones at once; and the stalled one misses nothing when it comes back.
+func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	slow, _ := c.follow(4 << 10)
+	var last int64
+	for range 5 {
+		var err error
+		if last, err = slow(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fast, hangUp := c.follow(0)
+	c.drain(fast, 0)
+	for cut := false; !cut; {
+		select {
+		case n := <-c.ended:
+			cut = true
+			t.Logf("cut off after %d events", n)
+			if limit := 256 << 10 / eventBytes; n > limit {
+				t.Errorf("%d events were made ready for a reader that took 5; the sockets hold less than %d", n, limit)
+			}
+		default:
+			c.happen()
+			if _, err := fast(); err != nil {
+				t.Fatalf("the reader that reads: %v", err)
+			}
+		}
+	}
+	hangUp()
+	for { // what was in the sockets
+		id, err := slow()
+		if err != nil {
+			break
+		}
+		last = id
+	}
+	again, hangUp := c.follow(0, "Last-Event-ID: "+strconv.FormatInt(last, 10))
+	c.drain(again, last)
+	hangUp()
+}
+
+// drain reads to the ledger's latest event and checks that none is left out after the given one.
+func (c *crowd) drain(next func() (int64, error), after int64) {
+	c.Helper()
+	info, err := c.Service.Ledger(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	for after < info.LastEventID {
+		id, err := next()
+		if err != nil || id != after+1 { // this ledger has left no id out
+			c.Fatalf("after event %d of %d comes %d: %v", after, info.LastEventID, id, err)
+		}
+		after = id
+	}
+}
+
+// happen makes one more event.
+func (c *crowd) happen() {
+	c.Helper()
+	c.more++
+	_, err := c.Service.Deliver(c.Context(), sandbox.Delivery{ID: fmt.Sprint("more-", c.more), Body: []byte("{}"), Source: "test",
+		Condition: sandbox.Condition{Type: "game.finished", Timestamp: c.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan-7"}}})
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// TestEventsThatAreGoneAreSaidToBe asks to go on from where not all events are retained, as a list and
+// as a stream.
+func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
+	t.Parallel()
+	const ttl = 720 * time.Hour
+	w := newWorld(t)
+	l := w.game()
+	want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200)
+	w.Advance(ttl + time.Second)
+	w.Retire(ttl)
+	info := want[sandbox.LedgerInfo](w, w.do("GET", "/v1/ledger", ""), 200)
+	for _, accept := range []string{wire.JSON, wire.EventStream} {
+		p := w.wantProblem(w.do("GET", "/v1/events?after_id=1", "", "Accept", accept), 410, sandbox.EventSequenceExpired)
+		if !strings.Contains(p.Detail, fmt.Sprintf("follow from the last_event_id that they carry (now %d)", info.LastEventID)) {
+			t.Errorf("it does not say how to go on: %s", p.Detail)
+		}
+		w.wantProblem(w.do("GET", "/v1/events", "", "Accept", accept, "Last-Event-ID", "1"), 410, sandbox.EventSequenceExpired)
+		p = w.wantProblem(w.do("GET", "/v1/events?sandbox_id="+l.SandboxID, "", "Accept", accept), 410, sandbox.EventSequenceExpired)
+		if !strings.Contains(p.Detail, "follow from sequence 4") {
+			t.Errorf("it does not say how to go on: %s", p.Detail)
+		}
+		w.wantProblem(w.do("GET", "/v1/events?after_id=99", "", "Accept", accept), 422, sandbox.Invalid)
+		w.wantProblem(w.do("GET", "/v1/events?after_id=-1", "", "Accept", accept), 422, sandbox.Invalid)
+	}
+}
+
+// lagging is a service whose follower falls behind what is retained after one event.
+type lagging struct{ sandbox.Service }
+
+func (s lagging) FollowEvents(_ context.Context, _ sandbox.EventFilter, yield func(sandbox.Event) error) error {
+	if err := yield(sandbox.Event{ID: 7, Type: sandbox.EventReady}); err != nil {
+		return err
+	}
+	return sandbox.Errorf(sandbox.EventSequenceExpired, "the events after id 7 are no longer all retained")
+}
+
+func TestStreamEndsWithItsError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.Service = lagging{c.Service} })
+	next := messages(t, w.open(t.Context(), "GET", "/v1/events", nil, "Accept", wire.EventStream).Body)
+	if m := next(); m.id != "7" {
+		t.Errorf("the first message is %+v", m)
+	}
+	if m := next(); m.event != "error" || !strings.Contains(m.data, `"code":"event_sequence_expired"`) || !strings.Contains(m.data, `"status":410`) {
+		t.Errorf("the last message is %+v", m)
+	}
+}
