@@ -31,6 +31,7 @@ type world struct {
 	now     func() time.Time // the ledger's clock
 	poll    time.Duration    // the loop's backstop
 	survey  time.Duration    // pace of surveys; zero is the loop's default
+	cleanup time.Duration    // how long a loop keeps what was destroyed; zero keeps it
 	n       int
 }
 
@@ -97,7 +98,7 @@ func (w *world) startLoop() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey}).Run(ctx)
+		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup}).Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }
 	synctest.Wait()
