@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -88,12 +89,17 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 		return nil, closers, err
 	}
 	closers = append(closers, store)
+	// Whoever plans has these variables anyway; those that are blocked stay so.
+	machine, err := host.New(host.Config{Variables: []string{"*"}})
+	if err != nil {
+		return nil, closers, err
+	}
 	var keys *seal.Keys
 	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
 		keys = seal.InFile(file, true)
 	}
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Keys: keys, Logger: c.log, Version: c.version,
+		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Keys: keys, Host: machine, Logger: c.log, Version: c.version,
 	})
 	if err != nil {
 		return nil, closers, err

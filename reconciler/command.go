@@ -75,6 +75,8 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
 	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
 	f.StringVar(&c.SecretKeyFile, "secret-key-file", "", "file of the keys that secrets of sandboxes are kept under, the same for every reconciler of a ledger (default: beside a ledger that is a file)")
+	f.StringSliceVar(&c.Host.Directories, "mount-allow", nil, "`directory` of this machine that environments may mount or copy from, with all below it (default: none)")
+	f.StringSliceVar(&c.Host.Variables, "env-allow", nil, "environment `variable` of this program that environments may pass to sandboxes (default: none)")
 	f.BoolVar(&generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
 	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -34,6 +35,8 @@ type Config struct {
 	// SecretKeyFile holds the keys that secrets of sandboxes are kept under; see package seal. Empty
 	// means beside a ledger that is a file, where it is made when it is needed, and else none.
 	SecretKeyFile string
+	// Host is what sandboxes may have of this machine.
+	Host host.Config
 	// Docker names the engine.
 	Docker docker.Config
 	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
@@ -81,6 +84,10 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 			return err
 		}
 	}
+	machine, err := host.New(c.Host)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen", c.Listen, err)
@@ -98,7 +105,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Version: c.Version, Logger: c.Logger,
+		Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Host: machine, Version: c.Version, Logger: c.Logger,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
 	})
 	if err != nil {

@@ -152,7 +152,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
 		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
 		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Env: env, Confinement: spec.Confinement, SleepMode: spec.SleepMode,
+		Network: spec.Network, Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, SleepMode: spec.SleepMode,
 		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
 		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,

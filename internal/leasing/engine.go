@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -23,6 +24,8 @@ type Config struct {
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// State keeps what environments keep of /data. Without it an environment cannot keep any.
 	State StateStore
+	// Host is what sandboxes may have of this machine; nil allows nothing.
+	Host *host.Host
 	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
 	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
@@ -40,6 +43,7 @@ type Engine struct {
 	now      func() time.Time
 	ids      sandbox.IDs
 	keys     *seal.Keys
+	host     *host.Host
 	log      *slog.Logger
 	version  string
 	receipts *receipts
@@ -78,7 +82,7 @@ func New(c Config) (*Engine, error) {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	e := &Engine{
-		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, log: c.Logger, version: c.Version,
+		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),

@@ -27,6 +27,9 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
+	if err := e.host.Check("environment "+p.ID, p.HostAccess); err != nil {
+		return sandbox.Environment{}, err
+	}
 	sealed, err := e.sealSecrets(p)
 	if err != nil {
 		return sandbox.Environment{}, err

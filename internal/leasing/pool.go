@@ -186,6 +186,8 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment) string {
 		return changed("sleep mode")
 	case s.Confinement != env.Spec.Confinement:
 		return changed("confinement")
+	case !s.Host.Equal(env.Spec.HostAccess):
+		return changed("access to the host")
 	case !maps.Equal(s.Env, env.Spec.Env):
 		return changed("env")
 	}

@@ -178,7 +178,7 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	u.changes = true // a command that fails may have written before
 	began := e.now()
-	res, runErr := e.backends[u.row.Backend].Exec(ctx, e.handle(&u.row), req)
+	res, runErr := e.exec(ctx, u, req)
 	finished := map[string]any{"exit_code": res.ExitCode, "seconds": e.now().Sub(began).Round(time.Millisecond).Seconds()}
 	if res.TimedOut {
 		finished["timed_out"] = true
@@ -194,6 +194,16 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	e.sampleSoon(&u.row)
 	return res, e.explain(ctx, u, runErr)
+}
+
+// exec runs a command in a sandbox that is held, unless it is given a variable that its environment blocks.
+func (e *Engine) exec(ctx context.Context, u *use, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	for name := range req.Env {
+		if problem := sandbox.EnvProblem(name, u.row.Host.EnvBlocked); problem != "" {
+			return sandbox.ExecResult{}, sandbox.InvalidFields("exec", []sandbox.Field{{Name: "env." + name, Problem: problem}})
+		}
+	}
+	return e.backends[u.row.Backend].Exec(ctx, e.handle(&u.row), req)
 }
 
 // explain looks at a sandbox in which a use failed, and says so when its lease has ended.

@@ -203,8 +203,15 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
 	defer cancel()
-	if out.err = x.Spawn(bounded, e.spec(&t.row)); out.err != nil {
-		return out
+	spec, err := e.equip(&t.row)
+	if err == nil {
+		err = x.Spawn(bounded, spec)
+	}
+	if err == nil {
+		err = e.copyIn(bounded, x, &t.row)
+	}
+	if err != nil {
+		return outcome{err: err}
 	}
 	if t.again { // an earlier try may have started it: usage counts from then
 		if obs, err := x.Inspect(bounded, h); err == nil {

@@ -107,6 +107,7 @@ type Sandbox struct {
 	Network         sandbox.NetworkMode
 	Env             map[string]string   `gorm:"serializer:json"`
 	Confinement     sandbox.Confinement `gorm:"serializer:json"`
+	Host            sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`
 	// SecretsOwed is since when its environment's secrets differ from those that it has, 0 when not.
 	SecretsOwed      Time
 	SleepMode        sandbox.SleepMode

@@ -124,11 +124,12 @@ type EnvironmentSpec struct {
 	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox finds as files in /run/secrets. A name needs a value in secret_values once; one that is left out is removed."`
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"How sandboxes are shut in, beyond what every sandbox is."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
-	Budget           *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
-	WarmPool         *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
-	State            *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
-	InitialState     map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
-	Skills           map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
+	HostAccess
+	Budget       *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
+	WarmPool     *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
+	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
+	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
+	Skills       map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
 }
 
 // WithDefaults returns the specification with every default filled in.
@@ -190,14 +191,8 @@ func (s EnvironmentSpec) Validate() error {
 	checkRange(bad, "resources.cpu_millis", s.Resources.CPUMillis, 50, 16000)
 	checkRange(bad, "resources.pids_limit", s.Resources.PIDs, 32, 4096)
 	checkRange(bad, "resources.disk_mb", s.Resources.DiskMB, 1024, 102400)
-	for name := range s.Env {
-		switch {
-		case !envName.MatchString(name):
-			bad("env."+name, "is not a name of an environment variable")
-		case slices.Contains(reservedEnv, name):
-			bad("env."+name, "is set by the system and cannot be changed")
-		}
-	}
+	f = append(f, s.envFields()...)
+	f = append(f, s.HostAccess.fields()...)
 	f = append(f, s.leaseFields()...)
 	f = append(f, s.Confinement.fields()...)
 	f = append(f, s.WarmPool.fields()...)

@@ -71,6 +71,8 @@ type SandboxSpec struct {
 	SleepMode       SleepMode
 	// Confinement's zero values are its defaults.
 	Confinement Confinement
+	// Mounts have sources free of links.
+	Mounts []Mount
 	// Env is set in every process, beside the variables that the system reserves.
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime: the sandbox ends itself then, whoever is away.

@@ -57,8 +57,8 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 		f = append(f, Field{"timeout", "must be between 0s and 24h"})
 	}
 	for name := range r.Env {
-		if !envName.MatchString(name) {
-			f = append(f, Field{"env." + name, "is not a name of an environment variable"})
+		if problem := EnvProblem(name, nil); problem != "" {
+			f = append(f, Field{"env." + name, problem})
 		}
 	}
 	return r, InvalidFields("exec", f)

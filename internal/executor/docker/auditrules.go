@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -102,8 +103,14 @@ func capabilities(a audited) string {
 }
 
 func hostMounts(a audited) string {
-	var found []string
+	var found, allowed []string
+	if json.Unmarshal([]byte(a.container.Config.Labels[labelMounts]), &allowed) != nil {
+		allowed = nil
+	}
 	for _, m := range a.container.Mounts {
+		if slices.Contains(allowed, m.Source) {
+			continue
+		}
 		// A part of a volume of ours is bound by its place on the host.
 		if m.Type == mount.TypeBind && !strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
 			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -70,6 +71,13 @@ func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*container.Ulimi
 	return limits
 }
 
+// bind mounts a directory of the host, without what is mounted below it and without letting mounts in
+// or out.
+func bind(m sandbox.Mount) mount.Mount {
+	return mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable,
+		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true}}
+}
+
 // volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
 func volumeSize(spec sandbox.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
@@ -92,6 +100,9 @@ func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.Environment
 			bad("confinement.runtime", "engine %s has no runtime %q, only %s: install it there and name it in the engine's daemon.json",
 				info.ID, runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
 		}
+	}
+	if len(spec.Mounts) > 0 && !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+		bad("mounts", "engine %s at %s may be another machine than this one: mounts need the engine's unix socket; use copies", info.ID, e.api.DaemonHost())
 	}
 	if !hasSeccomp(info) {
 		bad("confinement.seccomp_profile", "engine %s filters no system calls (it reports no seccomp): run untrusted code on another", info.ID)

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"encoding/json"
 	"regexp"
 	"strconv"
 
@@ -26,6 +27,8 @@ const (
 	// labelImage is the image as the specification names it, labelImageID what that was on the engine.
 	labelImage   = labelPrefix + "image"
 	labelImageID = labelPrefix + "image-id"
+	// labelMounts are the directories of the host that the specification mounts, as a JSON list.
+	labelMounts = labelPrefix + "mounts"
 )
 
 const providerName = "terraform-provider-sandbox"
@@ -110,7 +113,20 @@ func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
 	l[labelAgent] = spec.AgentDID
 	l[labelImage] = spec.Image
 	l[labelImageID] = imageID
+	if len(spec.Mounts) > 0 {
+		l[labelMounts] = mountsLabel(spec.Mounts)
+	}
 	return l
+}
+
+// mountsLabel lists sources, which are strings and always have a JSON form.
+func mountsLabel(mounts []sandbox.Mount) string {
+	sources := make([]string, len(mounts))
+	for i, m := range mounts {
+		sources[i] = m.Source
+	}
+	text, _ := json.Marshal(sources)
+	return string(text)
 }
 
 // checkLabels checks that an object found under one of our names has the labels we give it.

@@ -260,6 +260,9 @@ func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
 		Init:          &noInit, // the guest is process 1
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 	}
+	for _, m := range spec.Mounts {
+		h.Mounts = append(h.Mounts, bind(m))
+	}
 	confine(h, spec)
 	return h
 }

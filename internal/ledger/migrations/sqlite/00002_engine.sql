@@ -39,6 +39,8 @@ CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' 
 
 -- How it is shut in: JSON of sandbox.Confinement.
 ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
+-- What it gets of the service's machine: JSON of sandbox.HostAccess.
+ALTER TABLE sandboxes ADD COLUMN host_access TEXT NOT NULL DEFAULT '{}';
 
 -- Secrets of environments, encrypted under a key that is not in the ledger.
 CREATE TABLE environment_secrets (

@@ -1,0 +1,233 @@
+// Package host gives sandboxes what they may have of the machine that the service runs on: variables
+// and paths that its operator has allowed, and nothing else.
+package host
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Config is what an operator allows. Its zero value allows nothing.
+type Config struct {
+	// Directories may be mounted and copied from, with all that is below them. Nobody who is not
+	// trusted with the whole machine may write there: a link that is put there later is followed.
+	Directories []string
+	// Variables may be passed to sandboxes; "*" stands for all of them.
+	Variables []string
+	// LookupEnv reads a variable; nil means os.LookupEnv.
+	LookupEnv func(name string) (string, bool)
+}
+
+// Host is the machine as sandboxes may have it. A nil *Host allows nothing.
+type Host struct {
+	directories []string // without links
+	config      Config
+}
+
+// forbidden are directories that no sandbox may get, nor what they lie in: with them, or the engine's
+// socket in them, the machine is given away.
+var forbidden = []string{"/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/run"}
+
+// New returns the machine as c allows it. Errors: Invalid, naming a directory that is none, or that
+// must never be given.
+func New(c Config) (*Host, error) {
+	h := &Host{config: c}
+	if h.config.LookupEnv == nil {
+		h.config.LookupEnv = os.LookupEnv
+	}
+	for _, dir := range c.Directories {
+		real, err := resolve(dir)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: %w", dir, err)
+		}
+		if info, err := os.Stat(real); err != nil || !info.IsDir() {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: it is no directory", dir)
+		}
+		if secret := forbiddenBy(real); secret != "" {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: no sandbox may have %s", dir, secret)
+		}
+		h.directories = append(h.directories, real)
+	}
+	return h, nil
+}
+
+// forbiddenBy returns what must not be given and lies in a directory, or holds it, "" if nothing does.
+func forbiddenBy(dir string) string {
+	for _, secret := range forbidden {
+		if sandbox.Within(dir, secret) || sandbox.Within(secret, dir) {
+			return secret
+		}
+	}
+	return ""
+}
+
+// resolve returns an absolute path without links.
+func resolve(p string) (string, error) {
+	if !filepath.IsAbs(p) {
+		return "", errors.New("it is not an absolute path")
+	}
+	return filepath.EvalSymlinks(p)
+}
+
+// Check refuses what is not allowed, or is not there. Errors: Invalid, naming each field.
+func (h *Host) Check(what string, a sandbox.HostAccess) error {
+	var f []sandbox.Field
+	for i, name := range a.EnvPassthrough {
+		if problem := h.variableProblem(name); problem != "" {
+			f = append(f, sandbox.Field{Name: fmt.Sprintf("env_passthrough[%d]", i), Problem: problem})
+		}
+	}
+	for i, m := range a.Mounts {
+		if _, problem := h.allowed(m.Source); problem != "" {
+			f = append(f, sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: problem})
+		} else if info, err := os.Stat(m.Source); err != nil || !info.IsDir() {
+			f = append(f, sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: fmt.Sprintf("%q is no directory", m.Source)})
+		}
+	}
+	for i, c := range a.Copies {
+		if _, problem := h.allowed(c.Source); problem != "" {
+			f = append(f, sandbox.Field{Name: fmt.Sprintf("copies[%d].source", i), Problem: problem})
+		}
+	}
+	return sandbox.InvalidFields(what, f)
+}
+
+func (h *Host) variableProblem(name string) string {
+	switch {
+	case h == nil || !slices.Contains(h.config.Variables, name) && !slices.Contains(h.config.Variables, "*"):
+		return fmt.Sprintf("variable %s is not allowed: the reconciler must be started with --env-allow %s", name, name)
+	default:
+		if _, ok := h.config.LookupEnv(name); !ok {
+			return fmt.Sprintf("variable %s is not set where the service runs", name)
+		}
+		return ""
+	}
+}
+
+// allowed returns a path without links if it lies in an allowed directory, or what is wrong with it.
+func (h *Host) allowed(p string) (real, problem string) {
+	refused := fmt.Sprintf("%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
+	if h == nil || len(h.directories) == 0 {
+		return "", refused
+	}
+	real, err := resolve(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Sprintf("%q is not there", p)
+	}
+	if err != nil {
+		return "", fmt.Sprintf("%q: %v", p, err)
+	}
+	if !slices.ContainsFunc(h.directories, func(dir string) bool { return sandbox.Within(real, dir) }) {
+		if real != p {
+			refused += fmt.Sprintf(" (it leads to %s)", real)
+		}
+		return "", refused
+	}
+	return real, ""
+}
+
+// Env returns the variables that a sandbox is passed. Errors: Invalid, as Check.
+func (h *Host) Env(a sandbox.HostAccess) (map[string]string, error) {
+	if err := h.Check("what a sandbox is passed", sandbox.HostAccess{EnvPassthrough: a.EnvPassthrough}); err != nil {
+		return nil, err
+	}
+	env := make(map[string]string, len(a.EnvPassthrough))
+	for _, name := range a.EnvPassthrough {
+		env[name], _ = h.config.LookupEnv(name) // it was there a moment ago
+	}
+	return env, nil
+}
+
+// Mounts returns the mounts of a sandbox with their sources free of links. Errors: Invalid, as Check.
+func (h *Host) Mounts(a sandbox.HostAccess) ([]sandbox.Mount, error) {
+	if err := h.Check("what a sandbox mounts", sandbox.HostAccess{Mounts: a.Mounts}); err != nil {
+		return nil, err
+	}
+	mounts := slices.Clone(a.Mounts)
+	for i := range mounts {
+		mounts[i].Source, _ = h.allowed(mounts[i].Source)
+	}
+	return mounts, nil
+}
+
+// Open returns what a copy takes, as a tar stream that is to be unpacked in dir. Nothing outside of
+// the source is read: links are packed as links. Errors: Invalid, as Check.
+func (h *Host) Open(c sandbox.Copy) (dir string, stream io.ReadCloser, err error) {
+	if err := h.Check("what a sandbox is given a copy of", sandbox.HostAccess{Copies: []sandbox.Copy{c}}); err != nil {
+		return "", nil, err
+	}
+	real, _ := h.allowed(c.Source)
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", nil, sandbox.Errorf(sandbox.Invalid, "copying %s: %w", c.Source, err)
+	}
+	root, name, dir := real, "", c.Target
+	if !info.IsDir() {
+		root, name, dir = filepath.Dir(real), filepath.Base(real), path.Dir(c.Target)
+	}
+	tree, err := os.OpenRoot(root)
+	if err != nil {
+		return "", nil, sandbox.Errorf(sandbox.Invalid, "copying %s: %w", c.Source, err)
+	}
+	pr, pw := io.Pipe()
+	go func() { // ends with the stream
+		tw := tar.NewWriter(pw)
+		var err error
+		if name == "" {
+			err = packTree(tw, tree)
+		} else {
+			err = packFile(tw, tree, name, path.Base(c.Target))
+		}
+		_ = pw.CloseWithError(errors.Join(err, tw.Close(), tree.Close()))
+	}()
+	return dir, pr, nil
+}
+
+func packTree(tw *tar.Writer, tree *os.Root) error {
+	return fs.WalkDir(tree.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return packFile(tw, tree, name, name)
+	})
+}
+
+// packFile writes one entry; what is neither file, directory nor link is left out.
+func packFile(tw *tar.Writer, tree *os.Root, name, as string) error {
+	info, err := tree.Lstat(name)
+	if err != nil {
+		return err
+	}
+	var link string
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if link, err = tree.Readlink(name); err != nil {
+			return err
+		}
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return nil
+	}
+	entry, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	entry.Name, entry.Uid, entry.Gid, entry.Uname, entry.Gname = as, 0, 0, "", ""
+	if err := tw.WriteHeader(entry); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := tree.Open(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(tw, f, info.Size())
+	return errors.Join(err, f.Close())
+}
