@@ -51,15 +51,53 @@ func (e *Engine) lookAtAll(ctx context.Context, in *inventory) error {
 	return in.eachPage(ctx, func(rows []ledger.Sandbox) error { return v.page(ctx, rows) })
 }
 
-// page looks at some sandboxes and records what was seen.
+// page looks at some sandboxes and records what was seen. What was seen does not wait for the readings of
+// CPU time, for which an engine may take a second.
 func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 	v.asExpected, v.readings, v.failed = nil, make(map[string]ledger.Span), nil
+	awake := make(map[string]bool, len(rows))
+	v.each(rows, func(s *ledger.Sandbox) {
+		ok, err := v.asListed(ctx, s)
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if err != nil {
+			v.failed = err // each is its own: one that cannot be looked at hides no other
+			return
+		}
+		if ok {
+			v.asExpected = append(v.asExpected, s.ID)
+		}
+		awake[s.ID] = s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present
+	})
+	var seen error
+	if len(v.asExpected) > 0 {
+		seen = v.engine.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
+	}
+	v.each(rows, func(s *ledger.Sandbox) {
+		if !awake[s.ID] {
+			return
+		}
+		if out := v.engine.sample(ctx, v.x, v.engine.handle(s)); out.sampled {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.readings[s.ID] = ledger.Span(out.cpu.Microseconds())
+		}
+	})
+	var read error
+	if len(v.readings) > 0 {
+		read = v.engine.store.Write(ctx, v.recordReadings)
+	}
+	return errors.Join(v.failed, seen, read)
+}
+
+// each does something to some sandboxes, and to several at once.
+func (v *survey) each(rows []ledger.Sandbox, do func(s *ledger.Sandbox)) {
 	work := make(chan *ledger.Sandbox)
 	var wg sync.WaitGroup
 	for range min(samplers, len(rows)) {
 		wg.Go(func() {
 			for s := range work {
-				v.one(ctx, s)
+				do(s)
 			}
 		})
 	}
@@ -68,41 +106,15 @@ func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 	}
 	close(work)
 	wg.Wait()
-	if len(v.asExpected)+len(v.readings) == 0 {
-		return v.failed
-	}
-	return errors.Join(v.failed, v.engine.store.Write(ctx, v.record))
 }
 
-// one looks at one sandbox. Each is its own: one that cannot be looked at hides no other.
-func (v *survey) one(ctx context.Context, s *ledger.Sandbox) {
-	ok, err := v.asListed(ctx, s)
-	var out outcome
-	if err == nil && s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present {
-		out = v.engine.sample(ctx, v.x, v.engine.handle(s))
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if err != nil {
-		v.failed = err
-		return
-	}
-	if ok {
-		v.asExpected = append(v.asExpected, s.ID)
-	}
-	if out.sampled {
-		v.readings[s.ID] = ledger.Span(out.cpu.Microseconds())
-	}
-}
-
-// record keeps what was seen.
-func (v *survey) record(tx *ledger.Tx) error {
+func (v *survey) recordReadings(tx *ledger.Tx) error {
 	for id, cpu := range v.readings {
 		if err := recordCPU(tx, id, cpu); err != nil {
 			return err
 		}
 	}
-	return tx.Observed(v.asExpected)
+	return nil
 }
 
 // recordCPU keeps a reading of CPU time. It counts only while the sandbox is awake still, and only

@@ -79,17 +79,8 @@ func leasedGame(ctx context.Context, s *stage, n int) (time.Duration, error) {
 	if err := s.environment(ctx, sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
 		return 0, err
 	}
-	ids := make([]string, n)
-	g, acquiring := errgroup.WithContext(ctx)
-	g.SetLimit(begins)
-	for i := range ids {
-		g.Go(func() error {
-			got, err := s.reconciler.Service.Acquire(acquiring, sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:player%d", i), EnvironmentID: game})
-			ids[i] = got.Lease.SandboxID
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	ids, err := s.acquireAll(ctx, game, n)
+	if err != nil {
 		return 0, err
 	}
 	destroyed, err := watchDestroyed(ctx)
@@ -97,7 +88,7 @@ func leasedGame(ctx context.Context, s *stage, n int) (time.Duration, error) {
 		return 0, err
 	}
 	defer destroyed.close()
-	send, err := newSender(s, 1)
+	send, err := newSender(s.reconciler, 1)
 	if err != nil {
 		return 0, err
 	}

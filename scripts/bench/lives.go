@@ -21,7 +21,7 @@ func lives(ctx context.Context, s *stage, o options) ([]result, error) {
 		return nil, err
 	}
 	defer destroyed.close()
-	send, err := newSender(s, 1)
+	send, err := newSender(s.reconciler, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ func main() {
 	flag.IntVar(&o.clients, "clients", 64, "how many clients send webhooks at once")
 	flag.IntVar(&o.leases, "leases", 50, "how many leases Terraform plans and applies")
 	flag.IntVar(&o.players, "players", 100, "how many leases one condition ends")
+	flag.IntVar(&o.living, "living", 200, "how many sandboxes live while the reconciler is restarted")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	flag.Parse()
 	if *only != "" {
@@ -39,7 +40,7 @@ func main() {
 }
 
 type options struct {
-	rounds, clients, leases, players int
+	rounds, clients, leases, players, living int
 
 	only  []string // nil: all
 	storm time.Duration
@@ -53,6 +54,8 @@ var measures = []struct {
 	{"lives", lives},
 	{"pools", pools},
 	{"games", games},
+	{"restarts", restarts},
+	{"crowds", crowds},
 	{"storm", storm},
 	{"plans", plans},
 }

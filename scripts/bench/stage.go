@@ -45,10 +45,17 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	if err := harness.ImportPlayer(ctx, example, image); err != nil {
 		return nil, err
 	}
-	if err := s.reconciler.Start(ctx, filepath.Join(example, "prices.json")); err != nil {
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.environment(ctx, sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}})
+}
+
+// start starts the reconciler.
+func (s *stage) start(ctx context.Context) error { return s.reconciler.Start(ctx, s.priceBook()) }
+
+func (s *stage) priceBook() string {
+	return filepath.Join(s.root, "examples", "quickstart", "prices.json")
 }
 
 // environment makes an environment of the stage's image whose sandboxes never fall asleep by themselves.

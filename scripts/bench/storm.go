@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,26 +15,50 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// storm measures how many signed conditions a second the reconciler makes durable. The senders run
-// on the same machine and take their part of its processors.
+// storm measures how many signed conditions a second the reconciler makes durable that match nothing.
 func storm(ctx context.Context, s *stage, o options) ([]result, error) {
-	send, err := newSender(s, o.clients)
+	begin := time.Now()
+	return receipts(ctx, s.reconciler, o, "receipts that match nothing", func(int64) sandbox.Condition { return death("did:plc:nobody", begin) }, 0)
+}
+
+// Targets of receipts at 64 clients, with all that they change on disk.
+const (
+	receiptsTarget = 8000 // 1/s
+	receiptTarget  = 20   // ms at p99
+)
+
+// receipts sends conditions for a while from many clients, each of which awaits its reply, and checks that
+// each matched as many leases as it should. The senders run on the same machine and take their part of its
+// processors.
+func receipts(ctx context.Context, r *harness.Reconciler, o options, what string, nth func(n int64) sandbox.Condition, matched int) ([]result, error) {
+	send, err := newSender(r, o.clients)
 	if err != nil {
 		return nil, err
 	}
+	before, err := r.CPU()
+	if err != nil {
+		return nil, err
+	}
+	var sent atomic.Int64
+	took := make([][]time.Duration, o.clients)
 	begin := time.Now()
-	deadline := begin.Add(o.storm)
-	var receipts atomic.Int64
 	g, sending := errgroup.WithContext(ctx)
 	for c := range o.clients {
 		g.Go(func() error {
-			for n := 0; time.Now().Before(deadline); n++ {
-				if _, err := send.post(sending, fmt.Sprintf("storm-%d-%d", c, n), death("did:plc:nobody", begin)); err != nil {
+			for time.Since(begin) < o.storm {
+				n := sent.Add(1)
+				began := time.Now()
+				receipt, err := send.post(sending, fmt.Sprintf("storm-%d", n), nth(n))
+				if err != nil {
 					return err
 				}
-				receipts.Add(1)
+				if receipt.Matched != matched {
+					return fmt.Errorf("condition storm-%d matched %d leases, not %d", n, receipt.Matched, matched)
+				}
+				took[c] = append(took[c], time.Since(began))
 			}
 			return nil
 		})
@@ -41,18 +66,26 @@ func storm(ctx context.Context, s *stage, o options) ([]result, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	took := time.Since(begin)
-	for c := range o.clients { // what was acknowledged is known
-		again, err := send.post(ctx, fmt.Sprintf("storm-%d-0", c), death("did:plc:nobody", begin))
+	whole, all := time.Since(begin), slices.Concat(took...)
+	after, err := r.CPU()
+	if err != nil {
+		return nil, err
+	}
+	for n := range int64(o.clients) { // what was acknowledged is known
+		again, err := send.post(ctx, fmt.Sprintf("storm-%d", n+1), nth(n+1))
 		if err != nil {
 			return nil, err
 		}
 		if !again.Duplicate {
-			return nil, fmt.Errorf("condition storm-%d-0 was acknowledged and is not known: %+v", c, again)
+			return nil, fmt.Errorf("condition storm-%d was acknowledged and is not known: %+v", n+1, again)
 		}
 	}
-	return []result{atLeast("durable webhook receipts", float64(receipts.Load())/took.Seconds(), "1/s", 5000,
-		fmt.Sprintf("%d in %.1f s from %d clients", receipts.Load(), took.Seconds(), o.clients))}, nil
+	slices.Sort(all)
+	return []result{
+		atLeast(what, float64(len(all))/whole.Seconds(), "1/s", receiptsTarget, fmt.Sprintf("%d in %.1f s from %d clients, %d µs of the reconciler's CPU each",
+			len(all), whole.Seconds(), o.clients, (after-before).Microseconds()/int64(len(all)))),
+		atMost(what, milliseconds(all[len(all)*99/100]), "ms at p99", receiptTarget, fmt.Sprintf("p50 %.1f ms", milliseconds(all[len(all)/2]))),
+	}, nil
 }
 
 // sender posts conditions as a game server does.
@@ -62,13 +95,13 @@ type sender struct {
 	http   *http.Client
 }
 
-func newSender(s *stage, connections int) (*sender, error) {
-	secrets, err := webhook.LoadSecrets(s.reconciler.SecretFile)
+func newSender(r *harness.Reconciler, connections int) (*sender, error) {
+	secrets, err := webhook.LoadSecrets(r.SecretFile)
 	if err != nil {
 		return nil, err
 	}
 	return &sender{
-		url:    s.reconciler.URL + "/v1/conditions",
+		url:    r.URL + "/v1/conditions",
 		secret: secrets[0],
 		http:   &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: connections}},
 	}, nil

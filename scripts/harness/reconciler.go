@@ -129,16 +129,64 @@ func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, syscall
 // Kill ends the daemon without warning.
 func (r *Reconciler) Kill(ctx context.Context) error { return r.end(ctx, syscall.SIGKILL) }
 
-func (r *Reconciler) end(ctx context.Context, signal syscall.Signal) error {
+// Memory returns how many bytes of the daemon are resident. It needs Linux.
+func (r *Reconciler) Memory() (int64, error) {
+	pid, err := r.pid()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int64 // pages
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0, fmt.Errorf("memory of the reconciler: %w", err)
+	}
+	return resident * int64(os.Getpagesize()), nil
+}
+
+// CPU returns how long the daemon has had of the processors. It needs Linux.
+func (r *Reconciler) CPU() (time.Duration, error) {
+	pid, err := r.pid()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	_, figures, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	fields := strings.Fields(figures)
+	const utime, stime = 14 - 3, 15 - 3 // proc(5), of which two are cut off
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("processor time of the reconciler: %q", text)
+	}
+	user, err1 := strconv.ParseInt(fields[utime], 10, 64)
+	system, err2 := strconv.ParseInt(fields[stime], 10, 64)
+	const tick = time.Second / 100 // USER_HZ, on every architecture that there is a guest for
+	return time.Duration(user+system) * tick, errors.Join(err1, err2)
+}
+
+// pid is the daemon's process. Errors: fs.ErrNotExist when none was started.
+func (r *Reconciler) pid() (int, error) {
 	text, err := os.ReadFile(r.pidFile)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", r.pidFile, err)
+	}
+	return pid, nil
+}
+
+func (r *Reconciler) end(ctx context.Context, signal syscall.Signal) error {
+	pid, err := r.pid()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.pidFile, err)
 	}
 	if !r.runs(ctx, pid) {
 		return nil

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+const (
+	crowd    = 100_000 // leases in the ledger
+	crowdDue = 1_000   // of which so many are due
+	// idleFor is longer than the pace of surveys and of accounting, which then have run.
+	idleFor = 40 * time.Second
+)
+
+// crowds measures what many leases cost that nobody works on: finding those that are due, and the memory of
+// a reconciler; and then how many conditions a second are made durable that end one of them each. They are
+// on an engine that the reconciler does not reach, as with several of them: it has nothing else to do.
+func crowds(ctx context.Context, s *stage, o options) (_ []result, err error) {
+	state := filepath.Join(s.state, "crowd")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	r := harness.NewReconciler(s.root, state)
+	if err := fillLedger(ctx, r.Database); err != nil {
+		return nil, err
+	}
+	look, err := findDue(ctx, r.Database)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Start(ctx, s.priceBook()); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Stop(context.WithoutCancel(ctx))) }()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(idleFor):
+	}
+	memory, err := r.Memory()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	ending, err := receipts(ctx, r, o, "receipts that end a lease each", func(n int64) sandbox.Condition {
+		return sandbox.Condition{Type: "game.finished", Timestamp: begin.UTC(),
+			Data: sandbox.ConditionData{EnvironmentID: "crowd", AgentDID: fmt.Sprint("did:plc:", n)}}
+	}, 1)
+	return append([]result{
+		atMost(fmt.Sprintf("finding %d due of %d leases", crowdDue, crowd), milliseconds(look), "ms of CPU", 100, ""),
+		atMost(fmt.Sprintf("memory of an idle reconciler with %d leases", crowd), float64(memory)/1e6, "MB", 120, "resident, after a survey"),
+	}, ending...), err
+}
+
+// fillLedger makes a ledger with leases that sleep, as copies of one row.
+func fillLedger(ctx context.Context, path string) error {
+	store, err := ledger.Open(ctx, "sqlite://"+path, ledger.Options{})
+	if err != nil {
+		return err
+	}
+	err = store.Write(ctx, func(tx *ledger.Tx) error {
+		row := ledgertest.Sandbox(tx, "crowd", 1)
+		row.ID, row.Phase = "first", sandbox.PhaseAsleep
+		row.MaxLifetime, row.TTL = ledger.SpanOf(sandbox.Duration(240*time.Hour)), ledger.SpanOf(sandbox.Duration(240*time.Hour))
+		row.DueAt = tx.Now.Add(row.TTL)
+		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		return errors.Join(err, ledgertest.Environment(tx, "crowd"), tx.AppendSandboxEvent(row, sandbox.EventReady, nil),
+			tx.CreateSandbox(row), tx.EnterState(row, sandbox.PhaseAsleep, tx.Now, book))
+	})
+	if err = errors.Join(err, store.Close()); err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	// Each copy is one of another agent's lease.
+	const id, agent = "printf('copy%022d', i)", "'did:plc:' || i"
+	copies := map[string]string{"sandbox_id": id, "lease_id": agent + " || '::crowd'", "agent_did": agent}
+	for _, table := range []string{"sandboxes", "usage_periods", "events"} {
+		key := "sandbox_id"
+		if table == "sandboxes" {
+			key = "id"
+			copies["id"] = id
+			copies["due_at"] = fmt.Sprintf("CASE WHEN i %% %d = 1 THEN 1 ELSE due_at END", crowd/crowdDue)
+		} else {
+			copies["id"] = ""
+			copies["due_at"] = ""
+		}
+		if err := copyRows(ctx, db, table, key, copies); err != nil {
+			return err
+		}
+	}
+	_, err = db.ExecContext(ctx, "INSERT INTO leases (id, agent_did, environment_id, generation, sandbox_id, created_at) "+
+		"SELECT lease_id, agent_did, environment_id, generation, id, leased_at FROM sandboxes")
+	return err
+}
+
+// copyRows copies the row of the sandbox "first", with some columns by an expression of the copy's number i,
+// or left to the database where that is empty.
+func copyRows(ctx context.Context, db *sql.DB, table, key string, expressions map[string]string) error {
+	found, err := db.QueryContext(ctx, "SELECT name FROM pragma_table_info(?)", table) // without generated columns
+	if err != nil {
+		return err
+	}
+	defer func() { _ = found.Close() }() // its error is Err's
+	var columns, values []string
+	for found.Next() {
+		var name string
+		if err := found.Scan(&name); err != nil {
+			return err
+		}
+		value, special := expressions[name]
+		if special && value == "" {
+			continue
+		}
+		if !special {
+			value = name
+		}
+		columns, values = append(columns, name), append(values, value)
+	}
+	if err := found.Err(); err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT %s FROM n, %s WHERE %s = 'first'",
+		table, strings.Join(columns, ", "), crowd-1, strings.Join(values, ", "), table, key))
+	return err
+}
+
+// findDue takes how much CPU it costs to find what is due, as the loop asks for it.
+func findDue(ctx context.Context, path string) (time.Duration, error) {
+	store, err := ledger.Open(ctx, "sqlite://"+path, ledger.Options{})
+	if err != nil {
+		return 0, err
+	}
+	before, err := cpuTime()
+	if err != nil {
+		return 0, errors.Join(err, store.Close())
+	}
+	err = store.Read(ctx, func(tx *ledger.Tx) error {
+		ids, err := tx.DueSandboxes([]string{"engine"}, crowdDue)
+		if err == nil && len(ids) != crowdDue {
+			err = fmt.Errorf("%d leases are due, not %d", len(ids), crowdDue)
+		}
+		_, err2 := tx.NextDue([]string{"engine"})
+		return errors.Join(err, err2)
+	})
+	after, err2 := cpuTime()
+	return after - before, errors.Join(err, err2, store.Close())
+}
+
+// cpuTime is what this process has had of the processors.
+func cpuTime() (time.Duration, error) {
+	var used syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), err
+}
