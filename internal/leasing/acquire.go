@@ -22,6 +22,12 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 		// What waited for it was gone or broken: it is made anew, as without a pool.
 		got, err = e.acquire(ctx, a, false)
 	}
+	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
+		// The refusal has taken back what its transaction told of the budget.
+		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
+			e.log.Warn("leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+		}
+	}
 	return got, err
 }
 

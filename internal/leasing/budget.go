@@ -15,6 +15,9 @@ func (e *Engine) mayAfford(tx *ledger.Tx, env *ledger.Environment, s *ledger.San
 	if err != nil || use == nil {
 		return err
 	}
+	if err := noteThresholds(tx, env.ID, use); err != nil {
+		return err
+	}
 	asked := e.reservation(s, expiresAt(s, 0, tx.Now), tx.Now)
 	if asked <= use.Left() {
 		return nil
@@ -23,14 +26,20 @@ func (e *Engine) mayAfford(tx *ledger.Tx, env *ledger.Environment, s *ledger.San
 		s.Lease(), env.ID, use.Month, use.Monthly, use.Spent, use.Reserved, asked, use.Left())
 }
 
-// budgetUse returns where an environment stands in its budget, nil without one.
-func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
+// budgetSpent returns where an environment stands in its budget but for what is reserved, nil without
+// one.
+func budgetSpent(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
 	if env.Spec.Budget == nil {
 		return nil, nil
 	}
-	use := &sandbox.BudgetUse{Month: tx.Now.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly}
-	var err error
-	if use.Spent, err = spent(tx, env.ID); err != nil {
+	sum, err := spent(tx, env.ID)
+	return &sandbox.BudgetUse{Month: tx.Now.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly, Spent: sum}, err
+}
+
+// budgetUse returns where an environment stands in its budget, nil without one.
+func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
+	use, err := budgetSpent(tx, env)
+	if err != nil || use == nil {
 		return nil, err
 	}
 	rows, err := tx.LiveSandboxes(env.ID)

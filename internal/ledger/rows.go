@@ -271,6 +271,16 @@ func (d AccountDay) Later(o AccountDay) bool {
 	return cmp.Or(cmp.Compare(d.BegunAt, o.BegunAt), cmp.Compare(d.PriceBookID, o.PriceBookID)) > 0
 }
 
+// BudgetThreshold is a row of budget_thresholds: so many percent of a month's budget were spent.
+type BudgetThreshold struct {
+	EnvironmentID string          `gorm:"primaryKey"`
+	Month         string          `gorm:"primaryKey"` // 2006-01
+	Monthly       sandbox.NanoUSD `gorm:"primaryKey;autoIncrement:false"`
+	Percent       int64           `gorm:"primaryKey;autoIncrement:false"`
+	Spent         sandbox.NanoUSD
+	ReachedAt     Time
+}
+
 // Usage is an amount of use and its price.
 type Usage struct {
 	// Generations counts the generations whose usage began in it.

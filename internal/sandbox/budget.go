@@ -21,3 +21,23 @@ type BudgetUse struct {
 
 // Left is what neither is spent nor reserved; it is not negative.
 func (u BudgetUse) Left() NanoUSD { return max(u.Monthly-u.Spent-u.Reserved, 0) }
+
+// BudgetThresholds are the parts of a month's budget, in percent, that are told of when they are
+// spent.
+var BudgetThresholds = [...]int64{80, 100}
+
+// Reached reports whether so many percent of the budget are spent.
+func (u BudgetUse) Reached(percent int64) bool {
+	part := u.Monthly/100*NanoUSD(percent) + (u.Monthly%100*NanoUSD(percent)+99)/100
+	return u.Spent >= part
+}
+
+// BudgetReached is the data of EventBudgetReached. It is raised once for an environment, a month, an
+// amount of its budget and a threshold: a budget that is changed is another one, whose thresholds
+// are told of for themselves.
+type BudgetReached struct {
+	Month   string  `json:"month"` // 2006-01, UTC
+	Percent int64   `json:"percent"`
+	Monthly NanoUSD `json:"monthly_usd"`
+	Spent   NanoUSD `json:"spent_usd"`
+}

@@ -37,6 +37,8 @@ const (
 	EventEnvironmentReopened  EventType = "environment.reopened"
 	EventEnvironmentDestroyed EventType = "environment.destroyed"
 	EventConditionUnmatched   EventType = "condition.unmatched"
+	// EventBudgetReached: a part of a month's budget is spent; its data is a BudgetReached.
+	EventBudgetReached EventType = "environment.budget_reached"
 
 	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
 	EventClockStepped EventType = "ledger.clock_stepped"

@@ -10,7 +10,7 @@
 //	commit, slow poll ──────> Engine.TendPools (rows of warm pools, made and ended)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
-//	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
+//	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
 package loop
@@ -95,7 +95,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// account counts ended usage, and deletes what is not needed any more, at the pace of surveys.
+// account counts ended usage, looks at budgets, and deletes what is not needed any more, at the pace
+// of surveys.
 func (l *Loop) account(ctx context.Context) {
 	tick := time.NewTicker(l.c.SurveyEvery)
 	defer tick.Stop()
@@ -107,6 +108,9 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.RollUp(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
+		}
+		if err := l.engine.CheckBudgets(ctx); err != nil && ctx.Err() == nil {
+			l.c.Logger.Warn("loop: looking at budgets", "error", err)
 		}
 		if err := l.engine.CollectStates(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)

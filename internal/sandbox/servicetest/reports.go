@@ -3,7 +3,6 @@ package servicetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -17,7 +16,6 @@ var reportTests = []test{
 	{"EventFilterIsChecked", eventFilterIsChecked},
 	{"EventsAreFollowed", eventsAreFollowed},
 	{"CostsAddUp", costsAddUp},
-	{"BudgetGrantsWhatItCovers", budgetGrantsWhatItCovers},
 	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
 }
 
@@ -212,42 +210,4 @@ func vanishedSandboxIsDrift(w *world) {
 	}
 	w.wantLease(must(w.Service.ObserveLease(w.Context(), sandbox.LeaseID(bob, game)))(w), 1, sandbox.LeaseActive, "")
 	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "")
-}
-
-// budgetGrantsWhatItCovers lets many acquire at once from a budget that covers three whole leases.
-func budgetGrantsWhatItCovers(w *world) {
-	basic, _ := sandbox.ResourcesOf("basic")
-	withBudget := func(n sandbox.NanoUSD) func(p *sandbox.PutEnvironment) {
-		return func(p *sandbox.PutEnvironment) {
-			p.Resources, p.TTL, p.Budget = basic, sandbox.Duration(time.Hour), &sandbox.Budget{Monthly: n}
-		}
-	}
-	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, Budget: &sandbox.Budget{}}})
-	w.wantError(err, sandbox.Invalid, "", "budget.monthly_usd")
-
-	// An hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price.
-	const hour = sandbox.NanoUSD(9_000_000 + 1_008_000 + 18_000_000)
-	w.environment(withBudget(3*hour + hour/2))
-	results := make(chan error)
-	for i := range 50 {
-		go func() {
-			_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:a", i), EnvironmentID: game, Owner: owner})
-			results <- err
-		}()
-	}
-	granted := 0
-	for range 50 {
-		if err := <-results; err == nil {
-			granted++
-		} else {
-			w.wantError(err, sandbox.BudgetExceeded, "")
-		}
-	}
-	env := must(w.Service.GetEnvironment(w.Context(), game))(w)
-	if granted != 3 || env.BudgetUse == nil || env.BudgetUse.Reserved != 3*hour || env.BudgetUse.Left() != hour/2 {
-		w.Fatalf("%d were granted, and the budget stands at %+v", granted, env.BudgetUse)
-	}
-	w.environment(withBudget(4 * hour))
-	w.acquire(ann)
 }

@@ -1,0 +1,160 @@
+package leasing_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestSeveralEnginesTellOfAThresholdOnce lets engines on stores of their own find a spent budget at
+// once, by looking and by acquires that are refused.
+func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
+	t.Parallel()
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var passed atomic.Int64
+			now := func() time.Time {
+				return time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC).Add(time.Duration(passed.Load()))
+			}
+			url, backend := fresh(t), fake.New("engine", now)
+			var engines []*leasing.Engine
+			for range 2 {
+				store, err := ledger.Open(t.Context(), url, ledger.Options{Now: now})
+				if err != nil {
+					t.Fatal(err)
+				}
+				engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend},
+					PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := errors.Join(engine.Close(), store.Close()); err != nil {
+						t.Error(err)
+					}
+				})
+				engines = append(engines, engine)
+			}
+			put(t, engines[0], func(p *sandbox.PutEnvironment) {
+				p.TTL, p.Budget = sandbox.Duration(time.Hour), &sandbox.Budget{Monthly: sandbox.USD}
+			})
+			acquire := func(e *leasing.Engine, agent string) error {
+				_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
+				return err
+			}
+			if err := acquire(engines[0], ann); err != nil {
+				t.Fatal(err)
+			}
+			passed.Store(int64(240 * time.Hour)) // which cost more than the budget
+
+			done := make(chan error)
+			for _, e := range engines {
+				for i := range 4 {
+					go func() { done <- e.CheckBudgets(t.Context()) }()
+					go func() {
+						err := acquire(e, fmt.Sprint("did:plc:x", i))
+						if sandbox.CodeOf(err) != sandbox.BudgetExceeded {
+							done <- fmt.Errorf("an acquire that the budget does not cover: %w", err)
+							return
+						}
+						done <- nil
+					}()
+				}
+			}
+			for range 4 * 2 * len(engines) {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			if told := toldOf(t, engines[1]); len(told) != 2 || told[0].Percent != 80 || told[1].Percent != 100 || told[1].Spent < sandbox.USD || told[1].Month != "2026-08" {
+				t.Errorf("it was told of %+v, want 80 and 100 %%", told)
+			}
+		})
+	}
+}
+
+// TestUseTellsOfThresholdsInEveryMonth lets one lease spend the budget of a month, and of the next.
+func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.close() // so that nothing works meanwhile
+		later(time.Until(time.Date(2000, 1, 30, 0, 0, 0, 0, time.UTC)))
+		w.open()
+		w.survey = 10 * time.Minute
+		w.startLoop()
+		settings := func(budget *sandbox.Budget) func(p *sandbox.PutEnvironment) {
+			return func(p *sandbox.PutEnvironment) {
+				never := sandbox.Duration(0)
+				p.SleepAfter, p.TTL, p.Budget = &never, sandbox.Duration(96*time.Hour), budget
+				p.Resources, _ = sandbox.ResourcesOf("basic") // $0.010008 an hour
+			}
+		}
+		w.environment(settings(nil))
+		w.acquire(ann)
+		began := time.Now()
+		w.environment(settings(&sandbox.Budget{Monthly: 100_080_000})) // ten hours
+		var want []sandbox.BudgetReached
+		until := func(hours time.Duration, month string, percent int64) {
+			t.Helper()
+			later(time.Until(began.Add(hours*time.Hour - time.Minute)))
+			if got := toldOf(t, w.engine); len(got) != len(want) {
+				t.Fatalf("a minute before %d h it was told of %+v", hours, got)
+			}
+			later(12 * time.Minute) // a minute, and the pace of the loop
+			want = append(want, sandbox.BudgetReached{Month: month, Percent: percent})
+			got := toldOf(t, w.engine)
+			if len(got) != len(want) || got[len(got)-1].Month != month || got[len(got)-1].Percent != percent {
+				t.Fatalf("after %d h it was told of %+v, want %+v at last", hours, got, want[len(want)-1])
+			}
+		}
+		until(8, "2000-01", 80)
+		until(10, "2000-01", 100)
+		until(48+8, "2000-02", 80)
+		until(48+10, "2000-02", 100)
+		later(24 * time.Hour)
+		if got := toldOf(t, w.engine); len(got) != 4 {
+			t.Errorf("a day later it was told of %+v", got)
+		}
+	})
+}
+
+// put makes an environment.
+func put(t *testing.T, e *leasing.Engine, change func(p *sandbox.PutEnvironment)) {
+	t.Helper()
+	p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
+	change(&p)
+	if _, err := e.PutEnvironment(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// toldOf returns the thresholds of budgets that events tell of.
+func toldOf(t *testing.T, e *leasing.Engine) (told []sandbox.BudgetReached) {
+	t.Helper()
+	events, err := e.ListEvents(context.Background(), sandbox.EventFilter{EnvironmentID: game})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, event := range events {
+		if event.Type != sandbox.EventBudgetReached {
+			continue
+		}
+		var b sandbox.BudgetReached
+		if err := json.Unmarshal(event.Data, &b); err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, b)
+	}
+	return told
+}
