@@ -11,8 +11,10 @@ import (
 )
 
 // EnterState closes a sandbox's open usage period, if any, at the given moment and opens one in
-// the new state; PhaseGone opens none. Periods of one sandbox so never overlap.
+// the new state; PhaseGone opens none. Periods of one sandbox so never overlap. A moment that is
+// still to come, by a backend's clock that is ahead, is now.
 func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
+	at = min(at, tx.Now)
 	open, err := tx.OpenPeriod(s.ID)
 	if err != nil {
 		return err

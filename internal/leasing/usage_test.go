@@ -1,0 +1,337 @@
+package leasing_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestUsageIsWhatSandboxesUsed lets random things happen to leases and a warm pool (acquire and
+// release, sleep and wake, ends by themselves, crashes, kills that fail, clocks that are set), and
+// measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU it
+// uses. Usage says the same, no periods of a sandbox overlap, and costs are their sum.
+func TestUsageIsWhatSandboxesUsed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		m := newMeter(t, r)
+		r.Repeat(map[string]func(*rapid.T){
+			"acquire": func(*rapid.T) { m.acquire() },
+			"release": func(*rapid.T) {
+				_, err := m.engine.Release(r.Context(), m.lease())
+				m.allow(err, sandbox.NotFound, sandbox.Unavailable)
+			},
+			"sleep": func(*rapid.T) {
+				_, err := m.engine.Sleep(r.Context(), m.lease())
+				m.allow(err, sandbox.NotFound, sandbox.LeaseEnded)
+			},
+			"wake": func(*rapid.T) {
+				_, err := m.engine.Wake(r.Context(), m.lease())
+				m.allow(err, sandbox.NotFound, sandbox.LeaseEnded)
+			},
+			"pass":    func(*rapid.T) { m.pass() },
+			"end":     func(*rapid.T) { m.end() },
+			"kills":   func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
+			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
+			"step":    func(*rapid.T) { m.step() },
+			"":        func(*rapid.T) { m.look() },
+		})
+		m.check()
+	})
+}
+
+// TestACrashLosesNoMoreThanOneHeartbeatOfCPU lets a sandbox use a CPU without pause, kills the
+// reconciler and then the sandbox, whose count of CPU time is lost with it.
+func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
+	const heartbeat = 60.0 // seconds, at most
+	inWorld(t, func(w *world) {
+		never := sandbox.Duration(0)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &never })
+		w.startLoop()
+		l := w.acquire(ann)
+		burnt := 0.0
+		burn := func(seconds int) {
+			for range seconds {
+				w.backend.Burn(l.SandboxID, time.Second)
+				later(time.Second)
+				burnt++
+			}
+		}
+		want := func(least, most float64) {
+			t.Helper()
+			report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := report.Total.CPUSeconds; got < least || got > most {
+				t.Fatalf("after %.0f s of CPU time, %v s are counted, want %.0f to %.0f", burnt, got, least, most)
+			}
+		}
+		burn(317)
+		want(burnt-heartbeat, burnt)
+		w.close()
+		burn(200) // nobody looks, and the backend counts on
+		w.open()
+		w.startLoop()
+		burn(90)
+		want(burnt-heartbeat, burnt)
+		burn(17)
+		w.backend.Remove(l.SandboxID)
+		later(5 * time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+		want(burnt-heartbeat, burnt)
+	})
+}
+
+// meter is a world in which the backend's sandboxes are measured.
+type meter struct {
+	*rapid.T
+	host    *ledgertest.Host
+	store   *ledger.Store
+	engine  *leasing.Engine
+	backend *fake.Executor
+	steps   bool // the clock may be set
+
+	used map[string]*sandbox.CostRow // by lease, "" is the pool
+	seen map[string]bool             // sandboxes that were on the backend
+}
+
+func newMeter(t *testing.T, r *rapid.T) *meter {
+	m := &meter{T: r, host: ledgertest.NewHost(), used: make(map[string]*sandbox.CostRow), seen: make(map[string]bool), steps: rapid.Bool().Draw(r, "steps")}
+	m.backend = fake.New("engine-1", m.host.Now)
+	var err error
+	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), m.host.Options()); err != nil {
+		r.Fatal(err)
+	}
+	m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []sandbox.Executor{m.backend},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := errors.Join(m.engine.Close(), m.store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = m.engine.PutEnvironment(r.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(30 * time.Hour),
+		WarmPool: &sandbox.WarmPool{Size: int64(rapid.IntRange(1, 2).Draw(r, "pool")), TTL: sandbox.Duration(40 * time.Hour)}}})
+	m.allow(err)
+	m.work()
+	return m
+}
+
+func (m *meter) allow(err error, codes ...sandbox.Code) {
+	m.Helper()
+	for _, c := range codes {
+		if sandbox.CodeOf(err) == c {
+			return
+		}
+	}
+	if err != nil {
+		m.Fatalf("%v (%s)", err, sandbox.CodeOf(err))
+	}
+}
+
+func (m *meter) lease() sandbox.LeaseRef {
+	return sandbox.LeaseRef{ID: sandbox.LeaseID(fmt.Sprint("did:plc:a", rapid.IntRange(1, 3).Draw(m.T, "agent")), game)}
+}
+
+func (m *meter) acquire() {
+	agent, _, err := sandbox.ParseLeaseID(m.lease().ID)
+	m.allow(err)
+	_, err = m.engine.Acquire(m.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
+	m.allow(err)
+	m.work()
+}
+
+// work does all that is due, as a loop does. What a kill leaves is due again later.
+func (m *meter) work() {
+	m.Helper()
+	for {
+		m.allow(m.engine.TendPools(m.Context()))
+		ids, _, err := m.engine.Due(m.Context(), sandbox.MaxPage)
+		m.allow(err)
+		if len(ids) == 0 {
+			return
+		}
+		for _, id := range ids {
+			m.allow(m.engine.Work(m.Context(), id), sandbox.Unavailable)
+		}
+	}
+}
+
+// pass lets time pass, in which sandboxes use what they use, and then everything be done that became
+// due in it.
+func (m *meter) pass() {
+	length := time.Duration(rapid.Int64Range(0, int64(20*time.Hour/time.Microsecond)).Draw(m.T, "passes")) * time.Microsecond
+	active := make(map[string]bool) // the CPU time of others is read when their kills are tried
+	for _, l := range m.active() {
+		active[l.SandboxID] = true
+	}
+	for id, o := range m.backend.Sandboxes() {
+		lease := m.backend.Spec(id).LeaseID
+		row := m.used[lease]
+		if row == nil {
+			row = new(sandbox.CostRow)
+			m.used[lease] = row
+		}
+		if o.State == sandbox.StateRunning {
+			row.AwakeSeconds += length.Seconds()
+			if cpu := (length / 7).Truncate(time.Microsecond); active[id] {
+				m.backend.Burn(id, cpu)
+				row.CPUSeconds += cpu.Seconds()
+			}
+		} else if o.State == sandbox.StatePaused {
+			row.AsleepSeconds += length.Seconds()
+		}
+	}
+	m.host.Pass(length)
+	m.allow(m.engine.Survey(m.Context(), sandbox.Docker))
+	m.work()
+	m.check()
+}
+
+func (m *meter) active() []sandbox.Lease {
+	m.Helper()
+	leases, err := m.engine.ListLeases(m.Context(), sandbox.LeaseFilter{Status: sandbox.LeaseActive})
+	m.allow(err)
+	return leases
+}
+
+// end removes or stops one sandbox behind the ledger's back.
+func (m *meter) end() {
+	var ids []string
+	for _, l := range m.active() {
+		ids = append(ids, l.SandboxID)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(ids).Draw(m.T, "sandbox")
+	if rapid.Bool().Draw(m.T, "stops") {
+		m.backend.Change(id, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, m.host.Now() })
+	} else {
+		m.backend.Remove(id)
+	}
+	m.allow(m.engine.Look(m.Context(), id))
+	m.work()
+}
+
+func (m *meter) failKills(fail bool) {
+	var err error
+	if fail {
+		err = sandbox.Errorf(sandbox.Unavailable, "the engine is away")
+	}
+	m.backend.Fail(fake.OpKill, err)
+}
+
+// step sets the clock forward or back, by up to two days and no less than what is called a step.
+func (m *meter) step() {
+	if m.steps {
+		m.host.Step(time.Duration(rapid.SampledFrom([]int64{-1, 1}).Draw(m.T, "way")*rapid.Int64Range(3e6, 2e11).Draw(m.T, "step")) * time.Microsecond)
+		m.work()
+	}
+}
+
+// look notes which sandboxes there are.
+func (m *meter) look() {
+	for id := range m.backend.Sandboxes() {
+		m.seen[id] = true
+	}
+}
+
+func (m *meter) check() {
+	m.Helper()
+	report, err := m.engine.Costs(m.Context(), sandbox.CostQuery{})
+	m.allow(err)
+	m.checkUse(report.Rows)
+	for _, group := range []sandbox.CostGroup{sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+		other, err := m.engine.Costs(m.Context(), sandbox.CostQuery{GroupBy: group})
+		m.allow(err)
+		if other.Total != report.Total {
+			m.Fatalf("by %s it is %+v in all, by lease %+v", group, other.Total, report.Total)
+		}
+	}
+	want := m.checkPeriods()
+	if want != report.Total.Gross {
+		m.Fatalf("it cost %s, the periods cost %s", report.Total.Gross, want)
+	}
+}
+
+// checkUse compares what is reported with what was measured.
+func (m *meter) checkUse(rows []sandbox.CostRow) {
+	m.Helper()
+	near := func(a, b float64) bool { return a-b < 1e-4 && b-a < 1e-4 }
+	reported := make(map[string]sandbox.CostRow)
+	for _, row := range rows {
+		reported[row.LeaseID] = row
+	}
+	for lease, used := range m.used {
+		if got := reported[lease]; !near(got.AwakeSeconds, used.AwakeSeconds) || !near(got.AsleepSeconds, used.AsleepSeconds) || !near(got.CPUSeconds, used.CPUSeconds) {
+			m.Fatalf("lease %q: reported %+v, measured %+v", lease, got, *used)
+		}
+	}
+}
+
+// checkPeriods checks that no two periods of a sandbox overlap and that the open one is what the
+// sandbox does, and returns what all cost.
+func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
+	m.Helper()
+	sums := &bill{T: m.T, now: m.host.Now(), books: make(map[string]sandbox.PriceBook)}
+	var total sandbox.CostRow
+	err := m.store.Read(m.Context(), func(tx *ledger.Tx) error {
+		books, err := tx.PriceBooks()
+		if err != nil {
+			return err
+		}
+		sums.books = books
+		for id := range m.seen {
+			s, err := tx.Sandbox(id)
+			if err != nil {
+				return err
+			}
+			periods, err := tx.PeriodsOf([]string{id})
+			if err != nil {
+				return err
+			}
+			m.checkSequence(s, periods)
+			for i := range periods {
+				sums.addUp(&total, &periods[i], sandbox.CostQuery{})
+			}
+		}
+		return nil
+	})
+	m.allow(err)
+	return total.Gross
+}
+
+func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
+	m.Helper()
+	generations := int64(0)
+	endedItself := s.EndedBy == sandbox.EndedByVanished || s.EndedBy == sandbox.EndedByCrashed
+	for i := range periods {
+		p := &periods[i]
+		generations += p.Generations
+		if open := p.EndedAt == 0; open != (i == len(periods)-1 && s.Phase == p.State && !endedItself) {
+			m.Fatalf("sandbox %s is %s, and its periods are %+v", s.ID, s.Phase, periods)
+		}
+		// When the clock is set back, ended usage stays where it was.
+		if i > 0 && !m.steps && periods[i-1].EndedAt > p.StartedAt {
+			m.Fatalf("periods of sandbox %s overlap: %+v", s.ID, periods)
+		}
+	}
+	if leased := s.LeaseID != nil && s.ReadyAt != 0; leased && generations != 1 || generations > 1 {
+		m.Fatalf("usage of sandbox %s begins %d generations: %+v", s.ID, generations, periods)
+	}
+}
