@@ -18,8 +18,8 @@ import (
 )
 
 // TestUsageIsWhatSandboxesUsed lets random things happen to leases and a warm pool (acquire and
-// release, sleep and wake, ends by themselves, crashes, kills that fail, clocks that are set), and
-// measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU it
+// release, sleep and wake, ends by themselves, crashes, kills that fail, clocks that are set, what is
+// long gone retired), and measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU it
 // uses. Usage says the same, no periods of a sandbox overlap, and costs are their sum.
 func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,11 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 			"kills":   func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
 			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
 			"step":    func(*rapid.T) { m.step() },
-			"":        func(*rapid.T) { m.look() },
+			"retire": func(*rapid.T) {
+				_, err := m.engine.Retire(r.Context(), 12*time.Hour)
+				m.allow(err)
+			},
+			"": func(*rapid.T) { m.look() },
 		})
 		m.check()
 	})
@@ -300,6 +304,10 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 			s, err := tx.Sandbox(id)
 			if err != nil {
 				return err
+			}
+			if s.Retired != nil {
+				total.Gross += s.Retired.Cost
+				continue
 			}
 			periods, err := tx.PeriodsOf([]string{id})
 			if err != nil {
