@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// The size of a large month: 20,000 leases of 50 periods each, within two days each.
+// The size of a large month: 20,000 leases of 50 periods each, within two or three days each.
 const (
 	benchLeases  = 20_000
 	benchPeriods = 1_000_000
@@ -76,8 +76,8 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 	return engine
 }
 
-// fillMonth adds leases and their periods by SQL: period i of lease l begins i hours after the
-// lease, which begins on one of the first 28 days.
+// fillMonth adds leases and their periods by SQL: each period is of 54 minutes and begins when the one
+// before it ends; each lease begins on one of the first 28 days.
 func fillMonth(b *testing.B, path string, month time.Time) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -90,9 +90,9 @@ func fillMonth(b *testing.B, path string, month time.Time) {
 		INSERT INTO usage_periods (sandbox_id, lease_id, environment_id, agent_did, backend, instance, price_book_id, memory_mb, cpu_millis, disk_mb, state, started_at, ended_at, cpu, generations)
 		SELECT 'sandbox' || (i % ?), 'lease' || (i % ?), 'environment' || (i % 50), 'agent' || (i % ?), 'docker', 'engine',
 			(SELECT id FROM price_books), 1024, 250, 4000, CASE WHEN i / ? % 2 = 0 THEN 'awake' ELSE 'asleep' END,
-			? + (i % 28) * 24 * ? + i / ? * ? * 9 / 10, ? + (i % 28) * 24 * ? + (i / ? + 1) * ? * 9 / 10, 60000000, i < ? FROM n`,
+			? + i % ? % 28 * 24 * ? + i / ? * ? * 9 / 10, ? + i % ? % 28 * 24 * ? + (i / ? + 1) * ? * 9 / 10, 60000000, i < ? FROM n`,
 		benchPeriods, benchLeases, benchLeases, benchLeases, benchLeases,
-		month.UnixMicro(), hour, benchLeases, hour, month.UnixMicro(), hour, benchLeases, hour, benchLeases); err != nil {
+		month.UnixMicro(), benchLeases, hour, benchLeases, hour, month.UnixMicro(), benchLeases, hour, benchLeases, hour, benchLeases); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -156,7 +156,7 @@ func costDays(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) 
 			key := [4]string{dayOf(x.from), p.EnvironmentID, p.LeaseID, p.Instance}
 			sum := sums[key]
 			if sum == nil {
-				sum = &ledger.CostDay{Day: key[0], EnvironmentID: p.EnvironmentID, LeaseID: p.LeaseID, Instance: p.Instance,
+				sum = &ledger.CostDay{Month: monthName(key[0]), Day: key[0], EnvironmentID: p.EnvironmentID, LeaseID: p.LeaseID, Instance: p.Instance,
 					AgentDID: p.AgentDID, Backend: p.Backend}
 				sums[key] = sum
 			}
@@ -166,7 +166,8 @@ func costDays(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) 
 		}
 	}
 	return slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
-		return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.EnvironmentID, b.EnvironmentID), strings.Compare(a.LeaseID, b.LeaseID), strings.Compare(a.Instance, b.Instance))
+		return cmp.Or(strings.Compare(a.Month, b.Month), strings.Compare(a.EnvironmentID, b.EnvironmentID), strings.Compare(a.LeaseID, b.LeaseID),
+			strings.Compare(a.Instance, b.Instance), strings.Compare(a.Day, b.Day))
 	})
 }
 

@@ -54,7 +54,7 @@ func (tx *Tx) AddCostDays(days []CostDay, books []AccountDay) error {
 		sums[c] = gorm.Expr("cost_days." + c + " + excluded." + c)
 	}
 	err := tx.db.Clauses(clause.OnConflict{
-		Columns:   []clause.Column{{Name: "day"}, {Name: "environment_id"}, {Name: "lease_id"}, {Name: "instance"}},
+		Columns:   []clause.Column{{Name: "month"}, {Name: "environment_id"}, {Name: "lease_id"}, {Name: "instance"}, {Name: "day"}},
 		DoUpdates: clause.Assignments(sums),
 	}).CreateInBatches(days, costDayBatch).Error
 	if err == nil {
@@ -71,9 +71,11 @@ func (tx *Tx) AddCostDays(days []CostDay, books []AccountDay) error {
 var usageColumns = []string{"generations", "awake", "asleep", "cpu", "memory", "disk",
 	"cost_memory", "cost_cpu", "cost_disk", "cost_asleep", "shadow_memory", "shadow_cpu", "shadow_disk", "shadow_asleep"}
 
+// usageFields are plain integers, which are read without reflection on what they are called.
 func usageFields(u *Usage) []any {
-	return []any{&u.Generations, &u.Awake, &u.Asleep, &u.CPU, &u.Memory, &u.Disk,
-		&u.Cost.Memory, &u.Cost.CPU, &u.Cost.Disk, &u.Cost.Asleep, &u.Shadow.Memory, &u.Shadow.CPU, &u.Shadow.Disk, &u.Shadow.Asleep}
+	return []any{&u.Generations, (*int64)(&u.Awake), (*int64)(&u.Asleep), (*int64)(&u.CPU), &u.Memory, &u.Disk,
+		(*int64)(&u.Cost.Memory), (*int64)(&u.Cost.CPU), (*int64)(&u.Cost.Disk), (*int64)(&u.Cost.Asleep),
+		(*int64)(&u.Shadow.Memory), (*int64)(&u.Shadow.CPU), (*int64)(&u.Shadow.Disk), (*int64)(&u.Shadow.Asleep)}
 }
 
 // LeaseUsage is what one lease used on one account in one month, or on one day of it. A pool's usage
@@ -88,23 +90,20 @@ type LeaseUsage struct {
 }
 
 // CostDays calls add with what cost_days counts from one day to before another ("2006-01-02", "" has
-// no bound): by month, or by day.
+// no bound): by month, or by day. It reads in the order of the table's key, and so sorts nothing.
 func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
-	sums := "CAST(SUM(" + strings.Join(usageColumns, ") AS BIGINT), CAST(SUM(") + ") AS BIGINT)"
-	day, group := "''", "substr(day, 1, 7)"
+	const lease = "month, environment_id, lease_id, instance"
+	db := tx.db.Table("cost_days")
 	if byDay {
-		sums, day, group = strings.Join(usageColumns, ", "), "day", ""
-	}
-	db := tx.db.Table("cost_days").
-		Select("environment_id, agent_did, lease_id, backend, instance, substr(day, 1, 7), " + day + ", " + sums)
-	if group != "" {
-		db = db.Group("environment_id, agent_did, lease_id, backend, instance, " + group)
+		db = db.Select(lease + ", agent_did, backend, day, " + strings.Join(usageColumns, ", "))
+	} else { // a lease has one agent, and an instance one backend
+		db = db.Select(lease + ", MIN(agent_did), MIN(backend), '', CAST(SUM(" + strings.Join(usageColumns, ") AS BIGINT), CAST(SUM(") + ") AS BIGINT)").Group(lease)
 	}
 	if from != "" {
-		db = db.Where("day >= ?", from)
+		db = db.Where("month >= ? AND day >= ?", monthOf(from), from)
 	}
 	if to != "" {
-		db = db.Where("day < ?", to)
+		db = db.Where("month <= ? AND day < ?", monthOf(to), to)
 	}
 	rows, err := db.Rows()
 	if err != nil {
@@ -112,7 +111,7 @@ func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) erro
 	}
 	defer func() { _ = rows.Close() }() // Err has told all there is to tell
 	var u LeaseUsage
-	fields := append([]any{&u.EnvironmentID, &u.AgentDID, &u.LeaseID, &u.Backend, &u.Instance, &u.Month, &u.Day}, usageFields(&u.Usage)...)
+	fields := append([]any{&u.Month, &u.EnvironmentID, &u.LeaseID, &u.Instance, &u.AgentDID, (*string)(&u.Backend), &u.Day}, usageFields(&u.Usage)...)
 	for rows.Next() {
 		if err := rows.Scan(fields...); err != nil {
 			return unavailable("reading costs", err)
@@ -121,6 +120,9 @@ func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) erro
 	}
 	return unavailable("reading costs", rows.Err())
 }
+
+// monthOf returns the month of a day, both by their names.
+func monthOf(day string) string { return day[:len("2006-01")] }
 
 // AccountDays returns the price books of accounts from one day to before another; "" has no bound.
 func (tx *Tx) AccountDays(from, to string) ([]AccountDay, error) {

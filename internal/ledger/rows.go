@@ -246,10 +246,11 @@ func (p *UsagePeriod) Resources() sandbox.Resources {
 
 // CostDay is a row of cost_days: ended usage of one lease on one UTC day.
 type CostDay struct {
-	Day           string `gorm:"primaryKey"`
+	Month         string `gorm:"primaryKey"` // 2006-01
 	EnvironmentID string `gorm:"primaryKey"`
 	LeaseID       string `gorm:"primaryKey"`
 	Instance      string `gorm:"primaryKey"`
+	Day           string `gorm:"primaryKey"` // 2006-01-02
 	AgentDID      string `gorm:"column:agent_did"`
 	Backend       sandbox.Backend
 	Usage

@@ -51,8 +51,8 @@ type document struct {
 }
 
 // Load reads a price book from a JSON file. Amounts are decimal strings of US dollars with at most
-// nine digits after the point. Name and the prices of memory, CPU and disk are required, the rest
-// is zero when absent; unknown fields are refused. Errors: sandbox.Invalid, naming each field, and
+// nine digits after the point. Name, source, its date and the prices of memory, CPU and disk are
+// required, the rest is zero when absent; unknown fields are refused. Errors: sandbox.Invalid, naming each field, and
 // sandbox.NotFound when there is no such file.
 func Load(path string) (sandbox.PriceBook, error) {
 	text, err := os.ReadFile(path)
@@ -120,8 +120,11 @@ func (d document) book() (sandbox.PriceBook, []sandbox.Field) {
 	if d.Name == "" {
 		bad("name", "must be set")
 	}
-	if _, err := time.Parse(time.DateOnly, d.AsOf); d.AsOf != "" && err != nil {
-		bad("as_of", "must be a date such as 2026-08-21")
+	if d.Source == "" {
+		bad("source", "must say where the prices are from, such as a URL")
+	}
+	if _, err := time.Parse(time.DateOnly, d.AsOf); err != nil {
+		bad("as_of", "must be the date of the source, such as 2026-08-21")
 	}
 	if d.Included.MemoryGiBSeconds < 0 || d.Included.CPUSeconds < 0 || d.Included.DiskGBSeconds < 0 {
 		bad("included", "must not hold negative quantities")

@@ -31,13 +31,13 @@ func TestAWrittenBookIsReadBack(t *testing.T) {
 	}
 }
 
-func TestOnlyNameAndPricesAreRequired(t *testing.T) {
+func TestOnlyNameSourceAndPricesAreRequired(t *testing.T) {
 	t.Parallel()
-	got, err := pricing.Load(write(t, `{"name": "rack 3", "memory_gib_second_usd": "0.000001", "cpu_second_usd": "0.00001", "disk_gb_second_usd": "0"}`))
+	got, err := pricing.Load(write(t, `{"name": "rack 3", "source": "invoice 17", "as_of": "2026-08-21", "memory_gib_second_usd": "0.000001", "cpu_second_usd": "0.00001", "disk_gb_second_usd": "0"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (sandbox.PriceBook{Name: "rack 3", MemoryGiBSecond: 1000, CPUSecond: 10_000}); got != want {
+	if want := (sandbox.PriceBook{Name: "rack 3", Source: "invoice 17", AsOf: "2026-08-21", MemoryGiBSecond: 1000, CPUSecond: 10_000}); got != want {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 }
@@ -46,7 +46,7 @@ func TestAWrongBookIsRefusedByField(t *testing.T) {
 	t.Parallel()
 	_, err := pricing.Load(write(t, `{"as_of": "last summer", "memory_gib_second_usd": "free", "cpu_second_usd": "-1",
 		"asleep_disk_gb_second_usd": "0.0000000001", "included": {"cpu_seconds": -5}}`))
-	assertFields(t, err, "name", "as_of", "memory_gib_second_usd", "cpu_second_usd", "disk_gb_second_usd",
+	assertFields(t, err, "name", "source", "as_of", "memory_gib_second_usd", "cpu_second_usd", "disk_gb_second_usd",
 		"asleep_disk_gb_second_usd", "included")
 }
 

@@ -94,6 +94,7 @@ func orPools(agent string) string {
 func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	name := costNames[by]
 	rows := [][]string{{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET", "ON CLOUDFLARE"}}
+	hours := inHours(report.Total.AwakeSeconds + report.Total.AsleepSeconds)
 	add := func(name string, r sandbox.CostRow) {
 		rows = append(rows, []string{name, strconv.FormatInt(r.Generations, 10), hours(r.AwakeSeconds), hours(r.AsleepSeconds), hours(r.CPUSeconds),
 			dollars(r.Gross), takenOff(r.Included), dollars(r.PlanFee), dollars(r.Net), dollars(r.Shadow.Net)})

@@ -87,8 +87,15 @@ func dollars(n sandbox.NanoUSD) string {
 	return "$" + ((n + unit/2) / unit * unit).String()
 }
 
-// hours shows a number of seconds as hours, to 3.6 s.
-func hours(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 3, 64) }
+// inHours shows numbers of seconds as hours, all as exact as so many seconds in all ask for: to
+// 36 s, or to a third of a second.
+func inHours(all float64) func(seconds float64) string {
+	digits := 2
+	if all < 10*3600 {
+		digits = 4
+	}
+	return func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', digits, 64) }
+}
 
 // length shows a number of seconds as people say it, in its two largest units.
 func length(seconds float64) string {

@@ -63,6 +63,7 @@ CREATE INDEX usage_periods_ended ON usage_periods (ended_at, started_at);
 
 -- Ended usage, summed by UTC day and lease for ever. A pool's usage has no lease and no agent.
 CREATE TABLE cost_days (
+    month          TEXT    NOT NULL, -- 2006-01
     day            TEXT    NOT NULL, -- 2006-01-02
     environment_id TEXT    NOT NULL,
     lease_id       TEXT    NOT NULL,
@@ -85,7 +86,8 @@ CREATE TABLE cost_days (
     shadow_disk    INTEGER NOT NULL,
     shadow_asleep  INTEGER NOT NULL,
     cost           INTEGER GENERATED ALWAYS AS (cost_memory + cost_cpu + cost_disk + cost_asleep) VIRTUAL,
-    PRIMARY KEY (day, environment_id, lease_id, instance)
+    -- A month's report sums the days of each lease in this order.
+    PRIMARY KEY (month, environment_id, lease_id, instance, day)
 ) WITHOUT ROWID;
 CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
 
