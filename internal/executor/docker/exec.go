@@ -85,7 +85,20 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 	if err := checkHandle(h); err != nil {
 		return none, err
 	}
+	leave, err := e.gates.start(ctx, sandboxName(h))
+	if err != nil {
+		return none, err
+	}
 	execID, conn, err := e.attach(ctx, h, call)
+	ended := make(chan struct{}) // by the engine, which then starts nothing any more
+	if execID == "" {
+		leave()
+	} else { // the engine may be starting it, whatever came back
+		e.starts.Go(func() {
+			defer leave()
+			e.awaitStart(execID, ended)
+		})
+	}
 	if err != nil {
 		return none, err
 	}
@@ -101,13 +114,16 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr}
 	diagnostics := &capture{limit: maxDiagnostics}
 	_, copyErr := stdcopy.StdCopy(demux, diagnostics, conn.Reader)
+	if copyErr == nil && ctx.Err() == nil {
+		close(ended)
+	}
 	if res, ok := demux.Result(); ok {
 		return res, nil
 	}
 	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
 }
 
-// attach starts the helper.
+// attach starts the helper. Its id comes with an error too when the engine may run it all the same.
 func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
 	user := call.user // "" is the sandbox's own
 	if user != "" && !strings.Contains(user, ":") {
@@ -127,7 +143,11 @@ func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall
 		return e.hijack(ctx, made.ID)
 	})
 	if err != nil {
-		return "", conn, e.refused(ctx, h, err)
+		id := ""
+		if isCode(err, sandbox.UnknownOutcome) {
+			id = made.ID
+		}
+		return id, conn, e.refused(ctx, h, err)
 	}
 	return made.ID, conn, nil
 }
@@ -172,6 +192,27 @@ func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) e
 		return e.wrongState(h, s)
 	}
 	return cause
+}
+
+// awaitStart waits until the engine has started a process, or has failed to. It goes on when the
+// caller does not, for the engine does too.
+func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
+	r := read("wait for the start of process", execID)
+	r.waits = true
+	err := await(e.life, "process "+execID+" is started", changeLimit, func(ctx context.Context) (bool, error) {
+		select {
+		case <-ended:
+			return true, nil
+		default:
+		}
+		x, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecInspect, error) {
+			return e.api.ContainerExecInspect(ctx, execID)
+		})
+		return isCode(err, sandbox.NotFound) || err == nil && (x.Pid != 0 || x.ExitCode != 0), nil
+	})
+	if err != nil && e.life.Err() == nil {
+		e.log.Warn("docker: a process does not start", "process", execID, "error", err)
+	}
 }
 
 // lost ends a command whose result will not come, and explains why.

@@ -11,6 +11,7 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -41,6 +42,11 @@ type Executor struct {
 	log    *slog.Logger
 	slots  slots
 	warned sync.Once
+	gates  gates
+	// starts are the processes that the engine is starting; life ends the wait for them.
+	starts sync.WaitGroup
+	life   context.Context
+	end    context.CancelFunc
 
 	mu     sync.Mutex         // guards what follows
 	guests map[string]program // the guest for each engine seen, by its id
@@ -63,11 +69,17 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	return &Executor{api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, guests: make(map[string]program), volumes: make(map[string]string)}, nil
+	life, end := context.WithCancel(context.Background())
+	return &Executor{life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
+		guests: make(map[string]program), volumes: make(map[string]string)}, nil
 }
 
 // Close releases the connections to the engine.
-func (e *Executor) Close() error { return e.api.Close() }
+func (e *Executor) Close() error {
+	e.end()
+	e.starts.Wait()
+	return e.api.Close()
+}
 
 // Backend implements sandbox.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }

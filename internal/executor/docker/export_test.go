@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,4 +112,49 @@ func TestAnArchiveThatDoesNotComeDoesNotKeepASandboxFrozen(t *testing.T) {
 	_, err = x.Export(ctx, h)
 	wantCode(t, err, sandbox.Unavailable)
 	w.wantState(t, h, sandbox.StateRunning)
+}
+
+// TestCommandsAndExportsAtOnceDoNotWedgeTheEngine: an engine of 20.10 that pauses a container while it
+// starts a process in it never answers about that container again.
+func TestCommandsAndExportsAtOnceDoNotWedgeTheEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawn(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	var done atomic.Int64
+	for range 3 {
+		running.Go(func() {
+			r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
+			for ctx.Err() == nil {
+				if err == nil {
+					_, err = w.x.Exec(t.Context(), h, r)
+				}
+				switch {
+				case err == nil:
+					done.Add(1)
+				case sandbox.CodeOf(err) != sandbox.Conflict: // it was frozen
+					t.Error(err)
+					return
+				}
+				err = nil
+			}
+		})
+	}
+	for range 30 {
+		x, err := w.x.Export(t.Context(), h)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		_, err = io.Copy(io.Discard, x)
+		if err := errors.Join(err, x.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	running.Wait()
+	if got := w.exec(t, h, "echo", "fine"); got != "fine\n" || done.Load() == 0 {
+		t.Errorf("after %d commands the sandbox says %q", done.Load(), got)
+	}
 }

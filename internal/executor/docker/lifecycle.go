@@ -28,9 +28,14 @@ func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.Sle
 	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
+	leave, err := e.gates.pause(ctx, sandboxName(h))
+	if err != nil {
+		return err
+	}
 	err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
 		return e.api.ContainerPause(ctx, sandboxName(h))
 	})
+	leave()
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
 
