@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -27,7 +29,7 @@ func contextPath() path.Expression { return path.MatchRoot("docker").AtName("con
 type settings struct {
 	// reconcilerURL is empty when the service runs on the ledger in this process.
 	reconcilerURL, token      string
-	ledgerURL                 string
+	ledgerURL, stateURL       string
 	dockerHost, dockerContext string
 	priceBook                 string
 	// Of a plan that comes before its values are known: the attributes that are not, for the
@@ -46,6 +48,11 @@ func (m model) check() diag.Diagnostics {
 		diags.AddAttributeError(path.Root("ledger"), "Reconciler And Ledger Conflict",
 			"Both a reconciler block and a ledger are configured, but the ledger is the reconciler's business. Remove one of them: "+
 				"with a reconciler it owns the ledger, without one the provider keeps it.")
+	}
+	if !m.StateURL.IsNull() {
+		diags.AddAttributeError(path.Root("state_url"), "Reconciler And State URL Conflict",
+			"Both a reconciler block and a state_url are configured, but where state is kept is the reconciler's business. Remove one of them: "+
+				"the reconciler is told by its flag --state-url.")
 	}
 	if r := m.Reconciler; !r.URL.IsNull() && !r.URL.IsUnknown() && !r.AllowHTTP.IsUnknown() {
 		diags.Append(checkURL(r.URL.ValueString(), r.AllowHTTP.ValueBool())...)
@@ -75,7 +82,7 @@ func loopback(host string) bool {
 }
 
 // resolve fills in defaults and environment. What is configured goes before the environment: a
-// ledger that is written down is used even where SANDBOX_RECONCILER_URL is set.
+// ledger or a bucket that is written down is used even where SANDBOX_RECONCILER_URL is set.
 func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) {
 	diags := m.check()
 	if diags.HasError() {
@@ -83,11 +90,12 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	}
 	var s settings
 	m.resolveDocker(&s)
-	if m.Reconciler != nil || (m.Ledger.IsNull() && getenv(envReconcilerURL) != "") {
+	embedded := !m.Ledger.IsNull() || !m.StateURL.IsNull()
+	if m.Reconciler != nil || (!embedded && getenv(envReconcilerURL) != "") {
 		diags.Append(m.resolveReconciler(&s, getenv)...)
 		return s, diags
 	}
-	s.serviceUnknown = append(unknown("ledger", m.Ledger), s.engineUnknown...)
+	s.serviceUnknown = slices.Concat(unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
 		var err error
@@ -95,6 +103,7 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 			diags.AddError("No Place For The Ledger", fmt.Sprintf("%s. Set the provider's ledger attribute.", err))
 		}
 	}
+	s.stateURL = cmp.Or(m.StateURL.ValueString(), ledger.DefaultStateURL(s.ledgerURL))
 	return s, diags
 }
 

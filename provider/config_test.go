@@ -36,13 +36,16 @@ func TestWhichServiceIsUsed(t *testing.T) {
 		getenv     func(string) string
 		url, token string // of the reconciler; otherwise
 		ledger     string // the end of the ledger's URL
+		state      string // the end of the bucket's
 	}{
-		"nothing":                {getenv: env(), ledger: "terraform-provider-sandbox/ledger.db"},
+		"nothing":                {getenv: env(), ledger: "terraform-provider-sandbox/ledger.db", state: "terraform-provider-sandbox/state"},
 		"environment":            {getenv: remote, url: "https://env.example.com", token: "env-token"},
 		"block":                  {m: model{Reconciler: block(text("https://a.example.com"), text("t"))}, getenv: remote, url: "https://a.example.com", token: "t"},
 		"block without token":    {m: model{Reconciler: block(text("https://a.example.com"), types.StringNull())}, getenv: remote, url: "https://a.example.com", token: "env-token"},
 		"empty block":            {m: model{Reconciler: &reconcilerModel{}}, getenv: remote, url: "https://env.example.com", token: "env-token"},
-		"ledger beats the rest":  {m: model{Ledger: text("sqlite:///a.db")}, getenv: remote, ledger: "sqlite:///a.db"},
+		"ledger beats the rest":  {m: model{Ledger: text("sqlite:///x/a.db")}, getenv: remote, ledger: "sqlite:///x/a.db", state: "file:///x/state"},
+		"bucket beats the rest":  {m: model{StateURL: text("s3://kept?region=r")}, getenv: remote, ledger: "ledger.db", state: "s3://kept?region=r"},
+		"PostgreSQL, no bucket":  {m: model{Ledger: text("postgres://db/x")}, getenv: env(), ledger: "postgres://db/x"},
 		"loopback needs no TLS":  {m: model{Reconciler: block(text("http://127.0.0.1:8787"), text("t"))}, getenv: env(), url: "http://127.0.0.1:8787", token: "t"},
 		"localhost needs no TLS": {m: model{Reconciler: block(text("http://localhost:8787"), text("t"))}, getenv: env(), url: "http://localhost:8787", token: "t"},
 		"plain HTTP by permission": {m: model{Reconciler: &reconcilerModel{URL: text("http://games:8787"), Token: text("t"), AllowHTTP: types.BoolValue(true)}},
@@ -55,7 +58,8 @@ func TestWhichServiceIsUsed(t *testing.T) {
 			if diags.HasError() {
 				t.Fatal(diags)
 			}
-			if s.reconcilerURL != tt.url || s.token != tt.token || !strings.HasSuffix(s.ledgerURL, tt.ledger) || (s.ledgerURL == "") != (tt.url != "") {
+			if s.reconcilerURL != tt.url || s.token != tt.token || !strings.HasSuffix(s.ledgerURL, tt.ledger) || (s.ledgerURL == "") != (tt.url != "") ||
+				!strings.HasSuffix(s.stateURL, tt.state) || (s.stateURL == "") != (tt.state == "") {
 				t.Errorf("got %+v", s)
 			}
 		})
@@ -70,6 +74,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		says   string
 	}{
 		"both":                {model{Ledger: text("sqlite:///a.db"), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
+		"bucket, reconciler":  {model{StateURL: text("file:///a"), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
 		"both, one unknown":   {model{Ledger: types.StringUnknown(), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
 		"no URL":              {model{Reconciler: &reconcilerModel{}}, env(), envReconcilerURL + " is not set"},
 		"no token":            {model{Reconciler: block(text("https://a"), types.StringNull())}, env(), "set " + envReconcilerToken},
@@ -100,6 +105,7 @@ func TestUnknownConfiguration(t *testing.T) {
 	}{
 		"reconciler": {m: model{Reconciler: block(unknown, unknown)}, service: "reconciler.url, reconciler.token"},
 		"ledger":     {m: model{Ledger: unknown}, service: "ledger"},
+		"bucket":     {m: model{StateURL: unknown}, service: "state_url"},
 		"host":       {m: model{Docker: &dockerModel{Host: unknown}}, service: "docker.host", engine: "docker.host"},
 		"host, with a reconciler": {m: model{Reconciler: block(text("https://a"), text("t")), Docker: &dockerModel{Context: unknown}},
 			engine: "docker.context"},

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 )
 
@@ -98,9 +99,18 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
 		keys = seal.InFile(file, true)
 	}
-	engine, err := leasing.New(leasing.Config{
+	config := leasing.Config{
 		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Keys: keys, Host: machine, Logger: c.log, Version: c.version,
-	})
+	}
+	if c.settings.stateURL != "" {
+		states, err := state.Open(ctx, c.settings.stateURL)
+		if err != nil {
+			return nil, closers, err
+		}
+		closers = append(closers, states)
+		config.State = states
+	}
+	engine, err := leasing.New(config)
 	if err != nil {
 		return nil, closers, err
 	}

@@ -13,6 +13,7 @@ import (
 // model is the provider's configuration.
 type model struct {
 	Ledger     types.String     `tfsdk:"ledger"`
+	StateURL   types.String     `tfsdk:"state_url"`
 	Reconciler *reconcilerModel `tfsdk:"reconciler"`
 	Docker     *dockerModel     `tfsdk:"docker"`
 }
@@ -38,6 +39,13 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 			"ledger": schema.StringAttribute{
 				MarkdownDescription: "URL of the embedded ledger, such as `sqlite:///var/lib/sandbox/ledger.db`, for use without a reconciler. " +
 					"Default: `ledger.db` under `$XDG_STATE_HOME/terraform-provider-sandbox`, or under `~/.local/state/terraform-provider-sandbox`. Conflicts with `reconciler`.",
+				Optional:   true,
+				Validators: notEmpty,
+			},
+			"state_url": schema.StringAttribute{
+				MarkdownDescription: "Bucket in which environments keep what their agents have under `/data`, for use without a reconciler: `file:///absolute/path`, or `s3://name?region=eu-west-1` " +
+					"(for Cloudflare R2 `s3://name?region=auto&endpoint=https://ACCOUNT.r2.cloudflarestorage.com`), whose credentials come from the environment as for every AWS tool. " +
+					"Default: the directory `state` beside a ledger in a file; a ledger in PostgreSQL has none. Conflicts with `reconciler`.",
 				Optional:   true,
 				Validators: notEmpty,
 			},

@@ -36,7 +36,11 @@ The ledger, the token file and the webhook secret file default to the user's sta
 ($XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state in its place). Credential files must
 be readable by their owner only; --generate-credentials makes those that are missing.
 
-Several reconcilers may share a ledger in PostgreSQL. Arguments can be seen by others on the machine:
+Environments with state keep what their agents have under /data in the bucket of --state-url. Its
+credentials come from the environment, as for every AWS tool: AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role.
+
+Several reconcilers may share a ledger in PostgreSQL. Then they share the bucket as well. Arguments can be seen by others on the machine:
 leave the password out of the URL, and give it as PGPASSWORD or in the file that PGPASSFILE names.
 
 TLS is for a proxy in front of it: listen on a loopback address unless there is one.`,
@@ -72,6 +76,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	f := cmd.Flags()
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
+	f.StringVar(&c.StateURL, "state-url", "", "bucket for the state of sandboxes, as file:///absolute/path or s3://name?region=... (default: state beside a ledger in a file; PostgreSQL has none)")
 	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
 	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
 	f.StringVar(&c.SecretKeyFile, "secret-key-file", "", "file of the keys that secrets of sandboxes are kept under, the same for every reconciler of a ledger (default: beside a ledger that is a file)")

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -29,6 +30,9 @@ type Config struct {
 	Listen string
 	// LedgerURL is where the ledger is; see ledger.Open.
 	LedgerURL string
+	// StateURL is the bucket for the state of sandboxes; see state.Open. Empty means
+	// ledger.DefaultStateURL, and where that is empty no environment can keep state.
+	StateURL string
 	// TokenFile and SecretFile hold the credentials of clients and game servers; see webhook.LoadTokens
 	// and webhook.LoadSecrets.
 	TokenFile, SecretFile string
@@ -104,10 +108,19 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	engine, err := leasing.New(leasing.Config{
+	settings := leasing.Config{
 		Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Host: machine, Version: c.Version, Logger: c.Logger,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
-	})
+	}
+	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {
+		states, openErr := state.Open(ctx, url)
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, states.Close()) }()
+		settings.State = states
+	}
+	engine, err := leasing.New(settings)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		return sandbox.Environment{}, err
 	}
 	if p.State != nil && e.state == nil {
-		return sandbox.Environment{}, errNoStore
+		return sandbox.Environment{}, sandbox.InvalidFields("environment "+p.ID, []sandbox.Field{{Name: "state", Problem: errNoStore.Message}})
 	}
 	instance, err := x.reach(ctx)
 	if err != nil {

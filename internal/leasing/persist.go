@@ -143,7 +143,7 @@ func (e *Engine) letUse(ctx context.Context, t *task) {
 
 // errNoStore: the ledger's environments keep state and this engine was given no store.
 var errNoStore = &sandbox.Error{Code: sandbox.Unavailable,
-	Message: "this service was started without a store for the state of /data: start it with one (reconciler serve --state-url)"}
+	Message: "this service was told of no bucket for the state of /data, and has no default beside a ledger in PostgreSQL: name one that all its replicas reach (reconciler serve --state-url, or state_url of the provider)"}
 
 // storeError gives an error of the store of states a code that says nothing about a sandbox.
 func storeError(err error) error {

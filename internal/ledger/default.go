@@ -3,6 +3,7 @@ package ledger
 import (
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -31,4 +32,15 @@ func DefaultURL() (string, error) {
 		return "", err
 	}
 	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(dir, "ledger.db")}).String(), nil
+}
+
+// DefaultStateURL is where the state of sandboxes is kept unless told otherwise: in the directory
+// `state` beside an embedded ledger. Beside a PostgreSQL it is nowhere (""): its reconcilers run on
+// several machines, and state on the disk of one of them would be lost to the others.
+func DefaultStateURL(ledgerURL string) string {
+	u, err := parseURL(ledgerURL)
+	if err != nil || u.Scheme != "sqlite" {
+		return ""
+	}
+	return (&url.URL{Scheme: "file", Path: path.Join(path.Dir(u.Path), "state")}).String()
 }

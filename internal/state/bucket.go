@@ -20,6 +20,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
+// String is the bucket's URL, without its query.
+func (s *Store) String() string { return s.name }
+
 // Open opens the bucket that a URL names. It does not connect. Errors: Invalid, when the URL cannot
 // be used; Unavailable, when a directory cannot be made.
 //

@@ -1,0 +1,197 @@
+package reconciler_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// keeping has an environment keep state, with a checkpoint a second after a change.
+func keeping(p *sandbox.PutEnvironment) {
+	every := sandbox.Duration(time.Second)
+	p.Type, p.State = sandbox.TypeRPG, &sandbox.StateSpec{CheckpointEvery: &every}
+}
+
+// remember has an agent write down what the next generation is to find.
+func (w *world) remember(lease, what string) {
+	w.Helper()
+	w.exec(lease, "sh", "-ec", `mkdir -p /data/memory; echo "$0" > /data/memory/day; chmod 640 /data/memory/day; ln -sf memory/day /data/latest`, what)
+}
+
+// wantRemembered leases again, and looks whether that is found.
+func (w *world) wantRemembered(agent string, generation int64, what string) sandbox.Lease {
+	w.Helper()
+	l := w.acquire(agent, "rpg")
+	if got := w.exec(l.ID, "sh", "-c", "cat /data/latest; stat -c '%a %u' /data/memory/day"); got != what+"\n640 1000\n" || l.Generation != generation {
+		w.Errorf("generation %d finds %q, want %q in generation %d", l.Generation, got, what, generation)
+	}
+	return l
+}
+
+// container names a lease's container.
+func (w *world) container(l sandbox.Lease) string {
+	w.Helper()
+	return strings.TrimSpace(w.docker("ps", "-a", "--format", "{{.Names}}", "--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID))
+}
+
+func (w *world) awaitCheckpoint(lease string) {
+	w.Helper()
+	w.eventually("the state is saved", func() bool {
+		s := w.lease(lease).State
+		return s != nil && !s.SavedAt.IsZero() && s.UnsavedSince.IsZero()
+	})
+}
+
+func TestStateGoesFromOneGenerationToTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.environment("rpg", keeping)
+	l := w.acquire(agent(1), "rpg")
+	w.remember(l.ID, "it rained")
+	w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "rpg", AgentDID: agent(1)}})
+	l = w.wantRemembered(agent(1), 2, "it rained")
+
+	// What was saved outlives the sandbox, its volumes, and the reconciler.
+	w.remember(l.ID, "it snowed")
+	w.awaitCheckpoint(l.ID)
+	w.kill()
+	name := w.container(l)
+	w.docker("rm", "-f", name)
+	w.docker("volume", "rm", name+"-data", name+"-workspace")
+	w.start()
+	w.eventually("the sandbox is missed", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	w.wantRemembered(agent(1), 3, "it snowed")
+}
+
+func TestStateOfASandboxThatEndsItselfIsSaved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.environment("rpg", keeping, func(p *sandbox.PutEnvironment) {
+		never := sandbox.Duration(0)
+		p.State.CheckpointEvery = &never
+	})
+	l := w.acquire(agent(1), "rpg")
+	w.remember(l.ID, "the deadline")
+	w.docker("kill", w.container(l))
+	w.eventually("the crash is seen and all of it gone", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	w.wantRemembered(agent(1), 2, "the deadline")
+}
+
+// savingSteps are the calls to the engine by which state is saved, while the lease lives and at its end.
+var savingSteps = []step{
+	{"freeze it for a checkpoint", regexp.MustCompile(`^POST .*/containers/[^/]+/pause$`)},
+	{"read /data", regexp.MustCompile(`^GET .*/containers/[^/]+/archive$`)},
+	{"let it go on", regexp.MustCompile(`^POST .*/containers/[^/]+/unpause$`)},
+}
+
+func TestStateSurvivesAReconcilerThatIsKilledWhileItSaves(t *testing.T) {
+	t.Parallel()
+	w, proxy := newProxiedWorld(t)
+	w.environment("rpg", keeping)
+	n := 0
+	for _, s := range savingSteps {
+		for _, after := range []bool{false, true} {
+			n++
+			l := w.acquire(agent(n), "rpg")
+			hit := make(chan struct{})
+			var once atomic.Bool
+			proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+				if !s.is(r) || once.Swap(true) {
+					pass(rw, r)
+					return
+				}
+				if after {
+					pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+				}
+				w.kill()
+				close(hit)
+				panic(http.ErrAbortHandler)
+			})
+			w.remember(l.ID, s.name)
+			select {
+			case <-hit:
+			case <-time.After(time.Minute):
+				t.Fatalf("%s: it was never done", s.name)
+			}
+			proxy.Set(nil)
+			w.start()
+			if got := w.exec(l.ID, "cat", "/data/latest"); got != s.name+"\n" {
+				t.Errorf("%s, done: %t: the sandbox says %q", s.name, after, got)
+			}
+			if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+				t.Fatal(err)
+			}
+			w.wantRemembered(agent(n), 2, s.name)
+		}
+	}
+}
+
+func TestASandboxWhoseStateCannotBeSavedIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.environment("rpg", keeping)
+	dir := filepath.Join(filepath.Dir(strings.TrimPrefix(w.config.LedgerURL, "sqlite://")), "state")
+	if err := os.Rename(dir, dir+".unmounted"); err != nil {
+		t.Fatal(err)
+	}
+	l := w.acquire(agent(1), "rpg")
+	w.remember(l.ID, "it rained")
+	if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("releasing a lease whose state cannot be saved: %v", err)
+	}
+	w.eventually("the lease says what is wrong", func() bool {
+		s := w.lease(l.ID).State
+		return strings.Contains(s.Error, "the bucket is not there") && !s.FailingSince.IsZero()
+	})
+	if n := w.containers(); n != 1 {
+		t.Errorf("there are %d containers while the state is not saved", n)
+	}
+	if err := os.Rename(dir+".unmounted", dir); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it is saved and gone", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	w.wantRemembered(agent(1), 2, "it rained")
+}
+
+// TestReconcilersOnPostgreSQLShareABucket: a directory of one machine would be lost to the others.
+func TestReconcilersOnPostgreSQLShareABucket(t *testing.T) {
+	backend := s3mem.New()
+	if err := backend.CreateBucket("kept"); err != nil {
+		t.Fatal(err)
+	}
+	s3 := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(s3.Close)
+	w := newWorld(t, "", onPostgreSQL(t))
+	p := sandbox.PutEnvironment{ID: "rpg", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: w.image, Network: sandbox.NetworkNone}}
+	keeping(&p)
+	_, err := w.service.PutEnvironment(t.Context(), p)
+	if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "--state-url") {
+		t.Errorf("an environment that keeps state, without a bucket: %v", err)
+	}
+	w.kill()
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	w.config.StateURL = "s3://kept?region=auto&use_path_style=true&endpoint=" + url.QueryEscape(s3.URL)
+	w.start()
+	w.environment("rpg", keeping)
+	l := w.acquire(agent(1), "rpg")
+	w.remember(l.ID, "it rained")
+	if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it is saved and gone", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	w.join("").wantRemembered(agent(1), 2, "it rained")
+}
