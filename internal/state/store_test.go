@@ -178,6 +178,22 @@ func TestWhatACrashLeftInADirectoryIsRemoved(t *testing.T) {
 	}
 }
 
+func TestADirectoryThatIsNotMountedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	s := open(t, "file://"+dir)
+	a := save(t, s, "x/1", content("f", 0o644, "precious"))
+	must(t, os.Rename(dir, dir+".unmounted"))
+	each(t.Context(), t, s, a, func(_ string, err error) { wantError(t, err, sandbox.Unavailable, "") })
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something was stored below the disk that is not mounted: %v", err)
+	}
+	must(t, os.Rename(dir+".unmounted", dir))
+	if got := load(t, s, a); got != "0 f 644 precious 1970\n" {
+		t.Errorf("afterwards the archive holds %q", got)
+	}
+}
+
 func TestURLsThatNameNoBucketAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "/var/lib", "http://x/y", "file://relative/dir", "file:///x?y=z", "file:///%zz", "s3://key:secret@bucket", "s3://", "s3://b/path?region=r", "s3://b?region=r&unknown=1"} {
