@@ -29,13 +29,22 @@ const (
 	// savers bounds the saves of an engine at once, so that a store that hangs leaves most of the
 	// loop's workers to everything else.
 	savers = 6
+	// startLimit is within what time a command has started for which a use was granted, and
+	// elsewherePoll how often it is looked whether another engine still uses a sandbox.
+	startLimit    = 5 * time.Second
+	elsewherePoll = time.Second
 	// collectBatch bounds one deletion of objects.
 	collectBatch = 100
 )
 
 // takeSave claims a save. Its object is doomed before anything can be stored under it, so none is ever
-// forgotten. While enough saves are under way it has to wait.
+// forgotten. While enough saves are under way it has to wait, and while another engine may be starting
+// a command.
 func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
+	if elsewhere, err := e.usedElsewhere(tx, s); err != nil || elsewhere {
+		s.DueAt = tx.Now.Add(ledger.Span(elsewherePoll.Microseconds()))
+		return nil, err
+	}
 	select {
 	case e.saving <- struct{}{}:
 	default:
@@ -51,6 +60,28 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// usedElsewhere reports whether another engine may be starting a command in a sandbox that would be
+// frozen. A backend may lose a sandbox that is frozen just then (executor/docker, gates), and keeps apart
+// only what one engine asks of it. The other engine can save it. After a lease has ended no command
+// begins, so that is waited for only for as long as one takes to start.
+func (e *Engine) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.EndedAt.Add(ledger.Span(startLimit.Microseconds())) {
+		return false, nil
+	}
+	holders, err := tx.Holders(s.ID)
+	if err != nil {
+		return false, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range holders {
+		if _, own := e.holds[h]; !own {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // save takes /data from a sandbox to the store. The last time the sandbox is frozen first, for good;

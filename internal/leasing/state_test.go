@@ -423,6 +423,48 @@ func TestUseDoesNotWaitForACheckpointsUpload(t *testing.T) {
 	})
 }
 
+// What starts a command and what freezes a sandbox are kept apart by the executor of one process only.
+func TestSandboxIsNotFrozenWhileAnotherReplicaMayStartACommandInIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		other := w.newEngine(w.store)
+		running := make(chan error, 1)
+		command := func() {
+			_, err := other.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"sleep", "5m"}, Timeout: sandbox.Duration(time.Hour)})
+			running <- err
+		}
+		go command()
+		synctest.Wait()
+		w.write(annLease, "one")
+		later(4 * time.Minute)
+		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n != 0 {
+			t.Errorf("it was saved %d times while another replica's command ran", n)
+		}
+		later(2 * time.Minute)
+		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n == 0 {
+			t.Error("it was not saved when the command had ended")
+		}
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+		go command()
+		synctest.Wait()
+		w.die(ann)
+		later(3 * time.Second)
+		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StateRunning {
+			t.Errorf("3 seconds after its end, with a command of another replica, it is %q", s)
+		}
+		later(4 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		<-running // it ended with its sandbox, or in the fake by itself
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestStopSavesBeforeMemoryIsLost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

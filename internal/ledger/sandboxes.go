@@ -112,6 +112,12 @@ func (tx *Tx) RemoveHolds(sandboxID string) error {
 	return err
 }
 
+// Holders returns who uses a sandbox now.
+func (tx *Tx) Holders(sandboxID string) (holders []string, err error) {
+	err = tx.db.Model(&Hold{}).Where("sandbox_id = ? AND until > ?", sandboxID, tx.Now).Pluck("holder", &holders).Error
+	return holders, unavailable("looking for holders", err)
+}
+
 // HeldUntil returns when the last use of a sandbox ends, 0 when there is none.
 func (tx *Tx) HeldUntil(sandboxID string) (Time, error) {
 	var until Time
