@@ -315,3 +315,25 @@ func TestSleepThatNobodyRecordedIsSeen(t *testing.T) {
 		<-closed
 	})
 }
+
+// Whoever is told Unavailable asks again. A command must not run twice for it.
+func TestACommandThatRanIsNeverCalledUnavailable(t *testing.T) {
+	for name, answer := range map[string]error{"Done": nil, "AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.environment()
+				w.acquire(ann)
+				w.backend.Fault(fake.OpExec, func(context.Context) error { // the ledger goes while it runs
+					if err := w.store.Close(); err != nil {
+						w.Error(err)
+					}
+					return answer
+				})
+				_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"echo"}})
+				if sandbox.CodeOf(err) != sandbox.UnknownOutcome {
+					t.Errorf("%v (%s), want an unknown outcome", err, sandbox.CodeOf(err))
+				}
+			})
+		})
+	}
+}

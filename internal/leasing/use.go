@@ -190,7 +190,8 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		finished = map[string]any{"code": sandbox.CodeOf(runErr), "error": runErr.Error()}
 	}
 	if err := u.leave(ctx, runErr == nil && res.ExitCode == 0, sandbox.EventExecFinished, finished); err != nil {
-		return res, err
+		// Unavailable would be an invitation to run it twice.
+		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: the command was run, and the ledger did not record how it ended: %w; look what it did before you run it again", r.ID, err)
 	}
 	e.sampleSoon(&u.row)
 	return res, e.explain(ctx, u, runErr)
@@ -216,17 +217,18 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 		e.log.Warn("leasing: looking at a sandbox after a failure in it", "sandbox", u.row.ID, "error", err)
 		return asError(cause)
 	}
+	var ended error
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, held, err := sandboxAndHold(tx, u.row.ID)
 		if err == nil && !live(s, held, tx.Now) {
-			err = errEnded(s, held, tx.Now)
+			ended = errEnded(s, held, tx.Now)
 		}
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil && ended != nil {
+		return ended
 	}
-	return asError(cause)
+	return asError(cause) // also where the ledger cannot be asked: what failed is no better known then
 }
 
 // Sleep implements sandbox.Leases.

@@ -23,8 +23,8 @@ const (
 	postgresPoll = 5 * time.Second
 	// connectTimeout bounds connecting, unless the URL's connect_timeout does.
 	connectTimeout = 5 * time.Second
-	// commitTimeout bounds a commit from this side, when the server does not answer at all.
-	commitTimeout = 75 * time.Second
+	// answerTimeout bounds a transaction from this side, when the server does not answer at all.
+	answerTimeout = 75 * time.Second
 	// migrateTimeout bounds waiting for another replica's migration, and one's own.
 	migrateTimeout = 5 * time.Minute
 	// connectionLife lets connections move to another server behind the same name.
@@ -203,8 +203,8 @@ type postgresDatabase struct {
 	isClock bool // no other clock was given
 }
 
-func (*postgresDatabase) commitContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), commitTimeout)
+func (*postgresDatabase) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, answerTimeout)
 }
 
 func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {

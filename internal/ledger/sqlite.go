@@ -121,10 +121,10 @@ func migrateSQLite(ctx context.Context, path string, db *gorm.DB, o Options) (st
 // sqliteDatabase is what is particular to SQLite.
 type sqliteDatabase struct{}
 
-// commitContext has no bound of its own: waiting for other processes is bounded by busyTimeout, and
-// the disk cannot be hurried.
-func (sqliteDatabase) commitContext() (context.Context, context.CancelFunc) {
-	return context.Background(), func() {}
+// bounded adds no bound: waiting for other processes is bounded by busyTimeout, and the disk cannot be
+// hurried.
+func (sqliteDatabase) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
 }
 
 func (sqliteDatabase) begin(db *gorm.DB) (b begun, err error) {

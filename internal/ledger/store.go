@@ -56,8 +56,8 @@ type Store struct {
 
 // database is what SQLite and PostgreSQL do differently beneath an open store.
 type database interface {
-	// commitContext bounds one commit.
-	commitContext() (context.Context, context.CancelFunc)
+	// bounded bounds one transaction, so that a server that does not answer is not waited for.
+	bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	// begin is the first read of every commit. After it nobody else writes until the commit ends.
 	begin(db *gorm.DB) (begun, error)
 	// announce tells other processes of a commit, in it.
@@ -157,6 +157,8 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 			return err
 		}
 	}
+	ctx, cancel := s.db.bounded(ctx)
+	defer cancel()
 	db := s.reads.WithContext(ctx).Begin(s.db.snapshot())
 	if db.Error != nil {
 		return unavailable("reading the ledger", db.Error)

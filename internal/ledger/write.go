@@ -87,7 +87,7 @@ func (s *Store) commit(jobs []*job) {
 // none of them counts.
 func (s *Store) transact(jobs []*job) ([]error, error) {
 	results := make([]error, len(jobs))
-	ctx, cancel := s.db.commitContext()
+	ctx, cancel := s.db.bounded(context.Background())
 	defer cancel()
 	db := s.writes.WithContext(ctx).Begin()
 	if db.Error != nil {

@@ -8,7 +8,11 @@ import (
 // Service is everything that can be asked of the lease system. leasing implements it in process,
 // client over HTTP; servicetest holds both to the same behaviour.
 //
-// Every method may return Unavailable (ledger or service out of reach) and Internal.
+// Every method may return Unavailable (ledger or service out of reach) and Internal. Unavailable also
+// says that the ledger's answer to a commit was lost. Whoever repeats the request then gets what it
+// would have got: a lease is found again, a message is a duplicate, what has ended has ended. Only
+// PutEnvironment with CreateOnly may be told that the environment is there already. Exec never returns
+// Unavailable once its command may have run.
 type Service interface {
 	Environments
 	Leases
@@ -57,7 +61,8 @@ type Leases interface {
 	// Executor.Kill: the lease stays expired and is retried.
 	Release(ctx context.Context, r LeaseRef) (Lease, error)
 	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end
-	// if it exits 0. Errors: NotFound, LeaseEnded, Conflict (generation), Invalid, Failed.
+	// if it exits 0. Errors: NotFound, LeaseEnded, Conflict (generation), Invalid, Failed;
+	// UnknownOutcome when it may have run, or has run and the ledger could not record that.
 	Exec(ctx context.Context, r LeaseRef, req ExecRequest) (ExecResult, error)
 	// Sleep and Wake change the sandbox's phase now. Errors: as Exec; Conflict while a command runs.
 	Sleep(ctx context.Context, r LeaseRef) (Lease, error)
