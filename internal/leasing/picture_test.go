@@ -134,3 +134,16 @@ func (p *picture) eventsOf() map[string][]sandbox.Event {
 func (p *picture) steppedAfter(id int64) bool {
 	return slices.ContainsFunc(p.events, func(e sandbox.Event) bool { return e.ID > id && e.Type == sandbox.EventClockStepped })
 }
+
+// holds checks every invariant of a world at rest that has nothing before it.
+func (w *world) holds(p *picture, k known) {
+	w.Helper()
+	for _, e := range p.events {
+		k.live = append(k.live, e.ID)
+	}
+	for _, i := range slices.Concat(invariants, converged) {
+		if broken := i.broken(p, &k); broken != "" {
+			w.Errorf("%s: %s", i.says, broken)
+		}
+	}
+}
