@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -36,6 +37,7 @@ var everything = map[string]func(*machine){
 	"crash":      (*machine).crash,
 	"fail":       (*machine).fail,
 	"cutOff":     (*machine).cutOff,
+	"part":       (*machine).cutOff, // this finds most
 	"heal":       (*machine).heal,
 	"stepClock":  (*machine).stepClock,
 	"hang":       (*machine).hang,
@@ -67,14 +69,32 @@ func (m *machine) acquire() {
 	}
 }
 
-// checkBudget looks at a budget right after an acquire.
+// checkBudget adds up, right after an acquire, what the month has cost and what the living leases cost
+// if they are awake and busy until they expire.
 func (m *machine) checkBudget() {
-	env, err := m.at.engine.GetEnvironment(m.Context(), budgetedGame)
+	at := m.now()
+	month := time.Date(at.UTC().Year(), at.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+	spent, err := m.at.engine.Costs(m.Context(), sandbox.CostQuery{EnvironmentID: budgetedGame, From: month, To: month.AddDate(0, 1, 0)})
 	if err != nil {
 		m.Fatal(err)
 	}
-	if u := env.BudgetUse; u.Spent+u.Reserved > u.Monthly {
-		m.Fatalf("a lease was given though $%s are spent and $%s reserved of $%s", u.Spent, u.Reserved, u.Monthly)
+	leases, err := m.at.engine.ListLeases(m.Context(), sandbox.LeaseFilter{EnvironmentID: budgetedGame})
+	if err != nil {
+		m.Fatal(err)
+	}
+	sum := sandbox.CostRow{}
+	sum.Gross = spent.Total.Gross
+	adder := &bill{now: at, books: map[string]sandbox.PriceBook{"": m.host.book}}
+	for _, l := range leases {
+		if l.Status != sandbox.LeasePending && l.Status != sandbox.LeaseActive || l.ExpiresAt.UTC().Month() != at.UTC().Month() {
+			continue
+		}
+		left := ledger.SpanOf(sandbox.Duration(l.ExpiresAt.Sub(at)))
+		adder.addUp(&sum, &ledger.UsagePeriod{State: sandbox.PhaseAwake, StartedAt: ledger.At(at), EndedAt: ledger.At(l.ExpiresAt),
+			MemoryMB: l.Resources.MemoryMB, DiskMB: l.Resources.DiskMB, CPU: left * ledger.Span(l.Resources.CPUMillis) / 1000}, sandbox.CostQuery{})
+	}
+	if budget := m.env[budgetedGame].Budget.Monthly + sandbox.NanoUSD(len(leases)); sum.Gross > budget { // each is rounded
+		m.Fatalf("a lease was given, and the budget of $%s may be used for $%s", budget, sum.Gross)
 	}
 }
 

@@ -121,4 +121,3 @@ func (w *world) fill() (acknowledged, refused []sandbox.Delivery) {
 	}
 	return acknowledged, refused
 }
-

@@ -1,0 +1,250 @@
+package leasing_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+)
+
+// TestADayOfABusyServer runs a reconciler for a day of its own time: hundreds of leases in many games,
+// used, slept, renewed, ended by their games or by their time, taken from warm pools; sandboxes that
+// crash and vanish; an engine that fails now and then; a reconciler that is killed every few hours.
+// What it needs at the end of the day is what it needed in the morning, and all is accounted for. It
+// runs beside no other test, because it counts the goroutines and the memory of all.
+func TestADayOfABusyServer(t *testing.T) {
+	dir := memoryDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDay(t, "sqlite://"+filepath.Join(dir, "ledger.db"))
+		defer d.close()
+		for hour := range 24 {
+			for range 6 {
+				d.tenMinutes()
+			}
+			d.measure()
+			if hour%5 == 4 {
+				d.kill()
+			}
+		}
+		d.closeShop()
+		d.check()
+	})
+}
+
+// day is a busy server's.
+type day struct {
+	*testing.T
+	host     *host
+	at       *process
+	rand     *rand.Rand
+	pace     int // things that happen in ten minutes
+	live     []int64
+	sent     map[string]sandbox.Condition
+	leased   int
+	measured []need
+}
+
+// need is what a process needs after an hour.
+type need struct {
+	goroutines int
+	heap       uint64 // bytes
+	alive      int    // leases
+}
+
+const (
+	dayGames  = 12
+	dayAgents = 20 // of each game
+)
+
+func newDay(t *testing.T, url string) *day {
+	d := &day{T: t, rand: rand.New(rand.NewPCG(1, 2)), pace: 10, sent: make(map[string]sandbox.Condition)}
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		d.pace = 60
+	}
+	d.host = &host{
+		url: url, options: ledger.Options{Now: time.Now, Poll: time.Minute}, backend: fake.New("engine-1", nil),
+		faults: &faults{next: make(map[fake.Op][]fault), stray: func(string) {}}, ids: sandbox.RandomIDs, book: bookOfTests(),
+		loop: &loop.Config{Poll: time.Minute, SurveyEvery: 10 * time.Minute},
+	}
+	d.at = d.host.start(t, 0, d.follow)
+	for i := range dayGames {
+		if _, err := d.at.engine.PutEnvironment(t.Context(), d.game(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func gameOf(i int) string { return fmt.Sprintf("game-%d", i) }
+
+// game returns one of several kinds of games.
+func (d *day) game(i int) sandbox.PutEnvironment {
+	idle, hour := sandbox.Duration(10*time.Minute), sandbox.Duration(time.Hour)
+	p := sandbox.PutEnvironment{ID: gameOf(i), Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone,
+		TTL: hour * sandbox.Duration(1+i%3), MaxLifetime: 6 * hour, SleepAfter: &idle}}
+	if i%2 == 1 {
+		p.SleepMode = sandbox.SleepStop
+	}
+	if i%4 == 0 {
+		p.WarmPool = &sandbox.WarmPool{Size: 3, TTL: 5 * hour}
+	}
+	return p
+}
+
+func (d *day) follow(e sandbox.Event) { d.live = append(d.live, e.ID) }
+
+func (d *day) kill() {
+	d.at.die()
+	d.close()
+	var last int64
+	if len(d.live) > 0 {
+		last = d.live[len(d.live)-1]
+	}
+	d.at = d.host.start(d.T, last, d.follow)
+	synctest.Wait()
+}
+
+func (d *day) close() { d.at.bury() }
+
+// must fails on an error whose code is not one of a busy day.
+func (d *day) must(err error) {
+	d.Helper()
+	switch sandbox.CodeOf(err) {
+	case "", sandbox.Unavailable, sandbox.UnknownOutcome, sandbox.Failed, sandbox.NotFound, sandbox.LeaseEnded, sandbox.EnvironmentEnded, sandbox.Conflict:
+	default:
+		d.Errorf("%v (%s)", err, sandbox.CodeOf(err))
+	}
+}
+
+// tenMinutes lets everybody do something, and time pass.
+func (d *day) tenMinutes() {
+	for range d.pace {
+		d.something()
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+}
+
+// something is what an agent, its orchestrator, its game or its engine does.
+func (d *day) something() {
+	ctx, cancel := context.WithTimeout(d.Context(), 3*time.Minute)
+	defer cancel()
+	game := gameOf(d.rand.IntN(dayGames))
+	agent := fmt.Sprintf("did:plc:a%d", d.rand.IntN(dayAgents))
+	ref := sandbox.LeaseRef{ID: sandbox.LeaseID(agent, game)}
+	switch p := d.rand.IntN(100); {
+	case p < 40:
+		a, err := d.at.engine.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
+		d.must(err)
+		if err == nil && a.IsNew {
+			d.leased++
+		}
+	case p < 70:
+		_, err := d.at.engine.Exec(ctx, ref, sandbox.ExecRequest{Command: []string{"exit", fmt.Sprint(p % 2)}})
+		d.must(err)
+	case p < 78:
+		_, err := d.at.engine.Renew(ctx, sandbox.Renew{LeaseRef: ref})
+		d.must(err)
+	case p < 84:
+		_, err := d.at.engine.Release(ctx, ref)
+		d.must(err)
+	case p < 90:
+		_, err := d.at.engine.Sleep(ctx, ref)
+		d.must(err)
+	case p < 97:
+		d.deliver(sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent}})
+	case p < 98:
+		d.deliver(sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game}})
+		_, err := d.at.engine.ReopenEnvironment(ctx, game)
+		d.must(err)
+	case p < 99:
+		if l, err := d.at.engine.GetLease(ctx, ref.ID); err == nil {
+			d.host.backend.Remove(l.SandboxID)
+		}
+	default:
+		d.host.faults.arm(operations[d.rand.IntN(len(operations))], []fault{refused, lost, hung}[d.rand.IntN(3)], 2)
+	}
+}
+
+func (d *day) deliver(c sandbox.Condition) {
+	id := fmt.Sprintf("m-%d", len(d.sent))
+	d.sent[id] = c
+	_, err := d.at.engine.Deliver(d.Context(), sandbox.Delivery{ID: id, Body: []byte(id), Condition: c})
+	d.must(err)
+}
+
+// measure notes what the process needs now.
+func (d *day) measure() {
+	d.host.faults.heal()
+	time.Sleep(3 * time.Minute) // what hangs has come to its deadline
+	synctest.Wait()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	alive, err := d.at.engine.ListLeases(d.Context(), sandbox.LeaseFilter{Status: sandbox.LeaseActive})
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.measured = append(d.measured, need{runtime.NumGoroutine(), m.HeapAlloc, len(alive)})
+}
+
+// closeShop lets every lease end by its time.
+func (d *day) closeShop() {
+	d.host.faults.heal()
+	for i := range dayGames {
+		p := d.game(i)
+		p.WarmPool = nil
+		if _, err := d.at.engine.PutEnvironment(d.Context(), p); err != nil {
+			d.Fatal(err)
+		}
+	}
+	time.Sleep(7 * time.Hour)
+	synctest.Wait()
+}
+
+func (d *day) check() {
+	p, err := look(d.Context(), d.at.store, d.at.engine, d.host.backend.Sandboxes())
+	if err != nil {
+		d.Fatal(err)
+	}
+	(&world{T: d.T}).holds(p, known{sent: d.sent})
+	if len(p.boxes) != 0 || len(p.rows) < d.leased {
+		d.Errorf("%d sandboxes are left, and %d of at least %d are known", len(p.boxes), len(p.rows), d.leased)
+	}
+	d.Logf("%d leases, %d events, $%s", d.leased, len(p.events), p.costs.Total.Gross)
+	d.checkFlat()
+}
+
+// checkFlat compares the last quarter of the day with the second, when the server was as busy as it gets.
+func (d *day) checkFlat() {
+	for hour, m := range d.measured {
+		d.Logf("hour %d: %d goroutines, %d KiB, %d leases", hour+1, m.goroutines, m.heap>>10, m.alive)
+	}
+	before, after := least(d.measured[6:12]), least(d.measured[18:24])
+	if after.goroutines > before.goroutines+3 { // those of a query that ends
+		d.Errorf("%d goroutines became %d", before.goroutines, after.goroutines)
+	}
+	if after.heap > before.heap+before.heap/5 {
+		d.Errorf("%d KiB became %d KiB", before.heap>>10, after.heap>>10)
+	}
+}
+
+// least returns what was needed when least was under way.
+func least(hours []need) need {
+	m := hours[0]
+	for _, h := range hours {
+		m.goroutines, m.heap = min(m.goroutines, h.goroutines), min(m.heap, h.heap)
+	}
+	return m
+}
