@@ -28,8 +28,8 @@ type Confinement struct {
 	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user to name user or group 0. Without capabilities even root may do little; it is refused unless this says so."`
 	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc, that the engine must have. Default: the engine's own."`
 	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile, as its JSON text, in place of the engine's default. It must deny what it does not name."`
-	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768; it counts against the memory limit. Default 512."`
-	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024; it counts against the memory limit. Default 16."`
+	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, but at most half of the memory, against which it counts. Default 512."`
+	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts. Default 16."`
 	OpenFiles      int64     `json:"open_files,omitempty" doc:"Open files of one process, 64 to 1048576. Default 16384."`
 	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"enforced: /workspace and /data take at most disk_mb each, and an engine that cannot hold that refuses the environment. billed (default): disk_mb is billed and bounds single files."`
 }

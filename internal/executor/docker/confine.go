@@ -32,7 +32,8 @@ func confine(h *container.HostConfig, spec sandbox.SandboxSpec) {
 	h.IpcMode = container.IPCModePrivate
 	h.OomScoreAdj = oomScore
 	h.LogConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
-	h.Tmpfs = tmpfs(c)
+	h.Tmpfs = tmpfs(spec, c)
+	h.ShmSize = min(64<<20, spec.Resources.MemoryMB<<20/8)
 	h.Resources = container.Resources{
 		Memory:     spec.Resources.MemoryMB << 20,
 		MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
@@ -47,12 +48,14 @@ const pageSize = 4096
 
 const seccompOption = "seccomp="
 
-// tmpfs are the writable directories in memory. Nothing in them runs.
-func tmpfs(c sandbox.Confinement) map[string]string {
+// tmpfs are the writable directories in memory. Nothing in them runs. What lies there is not freed by
+// ending whoever wrote it: they are never so large that together they leave a sandbox no memory.
+func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement) map[string]string {
 	uid, gid := c.IDs()
+	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
-		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777", c.TmpMB),
-		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", c.RunMB, uid, gid),
+		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777", tmp),
+		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, uid, gid),
 		// A mount of its own: code in the sandbox can neither replace it nor fill it from /run.
 		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), uid, gid),
 	}

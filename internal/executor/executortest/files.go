@@ -22,6 +22,8 @@ func testFiles(t *testing.T, cfg Config) {
 		"existing files and links are replaced": filesReplaced,
 		"nothing is written outside":            filesEscapeIn,
 		"nothing is read outside":               filesEscapeOut,
+		"a link that comes first leads nowhere": filesThroughOwnLink,
+		"a race for the path leads nowhere":     filesRace,
 		"what is not there is not found":        filesMissing,
 		"a large file is complete":              filesLarge,
 		"a transfer can be given up":            filesAbandoned,

@@ -1,9 +1,9 @@
 package executortest
 
 import (
+	_ "embed"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -12,21 +12,7 @@ func testHardening(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
 	shared := w.spawn(t)
-	for _, row := range []struct{ name, script, want string }{
-		{"workspace belongs to the user", "stat -c %u:%g /workspace /data /workspace/config.json", "1000:1000\n1000:1000\n1000:1000\n"},
-		{"no capability", "grep -E '^Cap(Eff|Prm|Bnd|Inh|Amb)' /proc/self/status | tr -s '\\t ' ' ' | cut -d' ' -f2 | sort -u", "0000000000000000\n"},
-		{"no capability of process 1", "grep -E '^Cap(Eff|Prm|Bnd)' /proc/1/status | tr -s '\\t ' ' ' | cut -d' ' -f2 | sort -u", "0000000000000000\n"},
-		{"no new privileges", "grep NoNewPrivs /proc/self/status | tr -d '\\t'", "NoNewPrivs:1\n"},
-		{"seccomp filters", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'", "Seccomp:2\n"},
-		{"read-only root", "touch /etc/x /bin/x /x 2>&1 | grep -c 'Read-only'", "3\n"},
-		{"the guest cannot be replaced", "echo > /.sandbox/guest; rm /.sandbox/guest; ls /.sandbox", "guest\n"},
-		{"commands die of memory before process 1", "[ $(cat /proc/self/oom_score_adj) -gt $(cat /proc/1/oom_score_adj) ] && echo yes", "yes\n"},
-		{"nothing in /tmp runs", "cp /bin/busybox /tmp/x && chmod 755 /tmp/x && /tmp/x true 2>/dev/null; echo $?", "126\n"},
-		{"/tmp is 512 MB", "df -m /tmp | tail -1 | tr -s ' ' | cut -d' ' -f2", "512\n"},
-		{"programs in /workspace run", "cp /bin/busybox /workspace/busybox && /workspace/busybox echo ran", "ran\n"},
-		{"no network but loopback", "ls /sys/class/net", "lo\n"},
-		{"no engine socket", "ls /var/run/docker.sock /run/docker.sock 2>/dev/null", ""},
-	} {
+	for _, row := range hardened {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			if res := w.sh(t, shared, row.script); res.stdout() != row.want {
@@ -34,37 +20,81 @@ func testHardening(t *testing.T, cfg Config) {
 			}
 		})
 	}
-	t.Run("another user has no capability either", func(t *testing.T) {
-		t.Parallel()
-		res := w.exec(t, shared, sandbox.ExecRequest{Command: []string{"sh", "-c", "id -u; grep CapEff /proc/self/status | tr -d '\\t'"}, User: "0:0"})
-		if want := "0\nCapEff:0000000000000000\n"; res.stdout() != want {
-			t.Errorf("as user 0: %q, want %q", res.stdout(), want)
-		}
-	})
-	t.Run("a fork bomb ends with its timeout", func(t *testing.T) {
-		t.Parallel()
-		if !w.x.Capabilities().PIDLimit {
-			t.Skip("the backend limits no PIDs")
-		}
-		forkBomb(t, w)
-	})
+	for name, test := range map[string]func(*testing.T, *world){
+		"another user has no capability either":             otherUser,
+		"the kernel refuses what would lead out":            probeKernel,
+		"a file as large as the disk cannot be written":     fileSize,
+		"no sandbox sees another's files or processes":      otherSandbox,
+		"a fork bomb ends with its timeout, and is alone":   forkBomb,
+		"a memory bomb ends alone, and is told apart":       memoryBomb,
+		"a bomb in the memory of /tmp is bounded":           tmpBomb,
+		"descriptors that are used up are the command's":    descriptorBomb,
+		"what fills its own directory stops nobody's files": fullTmp,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, w) })
+	}
 }
 
-// forkBomb uses up every process id that the sandbox may have.
-func forkBomb(t *testing.T, w *world) {
-	h := w.spawn(t)
-	res := w.exec(t, h, sandbox.ExecRequest{
-		Command: []string{"sh", "-c", "f() { f | f & }; f; sleep 7005"}, Timeout: sandbox.Duration(3 * time.Second),
-	})
-	if !res.TimedOut || !strings.Contains(string(res.Stderr), "fork") {
-		t.Errorf("the bomb ended with exit code %d, timed out %t, and %.200q", res.ExitCode, res.TimedOut, res.Stderr)
-	}
-	if got := w.sh(t, h, "echo still here").stdout(); got != "still here\n" {
-		t.Errorf("after the bomb the sandbox says %q", got)
-	}
-	u, err := w.x.Usage(t.Context(), h)
-	must(t, err)
-	if limit := resources().PIDs; u.PIDs > limit/2 {
-		t.Errorf("%d processes are left of a bomb limited to %d", u.PIDs, limit)
+// hardened are looks from inside a sandbox.
+var hardened = []struct{ name, script, want string }{
+	{"workspace belongs to the user", "stat -c %u:%g /workspace /data /workspace/config.json", "1000:1000\n1000:1000\n1000:1000\n"},
+	{"no capability", "grep -E '^Cap(Eff|Prm|Bnd|Inh|Amb)' /proc/self/status | tr -s '\\t ' ' ' | cut -d' ' -f2 | sort -u", "0000000000000000\n"},
+	{"no capability of process 1", "grep -E '^Cap(Eff|Prm|Bnd)' /proc/1/status | tr -s '\\t ' ' ' | cut -d' ' -f2 | sort -u", "0000000000000000\n"},
+	{"no new privileges", "grep NoNewPrivs /proc/self/status | tr -d '\\t'", "NoNewPrivs:1\n"},
+	{"seccomp filters", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'", "Seccomp:2\n"},
+	{"seccomp filters process 1", "grep '^Seccomp:' /proc/1/status | tr -d '\\t'", "Seccomp:2\n"},
+	{"read-only root", "touch /etc/x /bin/x /x 2>&1 | grep -c 'Read-only'", "3\n"},
+	{"nothing is writable but what is named", "for d in $(find / -xdev -type d -writable 2>/dev/null); do echo $d; done", ""},
+	{"the guest cannot be replaced", "echo > /.sandbox/guest; rm /.sandbox/guest; ls /.sandbox", "guest\n"},
+	{"commands die of memory before process 1", "[ $(cat /proc/self/oom_score_adj) -gt $(cat /proc/1/oom_score_adj) ] && echo yes", "yes\n"},
+	{"process 1 dies of the host's memory before the host's own", "[ $(cat /proc/1/oom_score_adj) -gt 0 ] && echo yes", "yes\n"},
+	{"nothing in /tmp runs", "cp /bin/busybox /tmp/x && chmod 755 /tmp/x && /tmp/x true 2>/dev/null; echo $?", "126\n"},
+	{"nothing in /run runs", "cp /bin/busybox /run/x && chmod 755 /run/x && /run/x true 2>/dev/null; echo $?; rm /run/x", "126\n"},
+	{"/tmp, /run and /dev/shm leave memory", "df -m /tmp /run /dev/shm | tail -n 3 | tr -s ' ' | cut -d' ' -f2", "32\n4\n8\n"}, // of 64 MB
+	{"programs in /workspace run", "cp /bin/busybox /workspace/busybox && /workspace/busybox echo ran", "ran\n"},
+	{"no network but loopback", "ls /sys/class/net", "lo\n"},
+	{"no engine socket", "find / -xdev -type s 2>/dev/null; ls /var/run/docker.sock /run/docker.sock 2>/dev/null", ""},
+	{"no process of the host", "ls /proc/1/root >/dev/null 2>&1 || echo hidden; cat /proc/1/comm; for p in /proc/[0-9]*; do [ ${p#/proc/} -gt 100000 ] && echo $p; done; true", "hidden\nsandbox-ready\n"},
+	{"process 1 cannot be read", "cat /proc/1/environ /proc/1/maps /proc/1/mem 2>/dev/null | head -c 1; ls /proc/1/fd 2>/dev/null; true", ""},
+	{"no device of the host", "find /dev -type b; ls /dev | grep -vx core", "fd\nfull\nmqueue\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero\n"},
+	{"kernel settings are read-only", "echo x 2>/dev/null >/proc/sys/kernel/hostname || echo refused; echo 1 2>/dev/null >/proc/sys/vm/drop_caches || echo refused; echo b 2>/dev/null >/proc/sysrq-trigger || echo refused; find /proc/sys -writable -type f | head -n 1", "refused\nrefused\nrefused\n"},
+	{"/sys is read-only", "find /sys -xdev -type f -writable 2>/dev/null | head -n 1; mkdir /sys/fs/cgroup/memory/x /sys/fs/cgroup/x 2>/dev/null || echo refused", "refused\n"},
+	{"kernel memory and keys are masked", "wc -c < /proc/keys; wc -c < /proc/timer_list; head -c 1 /proc/kcore | wc -c; ls /proc/acpi /sys/firmware", "0\n0\n0\n/proc/acpi:\n\n/sys/firmware:\n"},
+	{"no core dumps", "ulimit -Sc; ulimit -Hc; ulimit -c 1 2>/dev/null || echo refused; cd /workspace && sh -c 'kill -SEGV $$'; ls /workspace | grep core; true", "0\n0\nrefused\n"},
+	{"open files are limited", "ulimit -Sn; ulimit -Hn; ulimit -n 16385 2>/dev/null || echo refused", "16384\n16384\nrefused\n"},
+	{"other users' limits are not counted", "ulimit -u | grep -qE 'unlimited|[0-9]{4,}' && echo yes", "yes\n"},
+}
+
+func otherUser(t *testing.T, w *world) {
+	res := w.exec(t, w.spawn(t), sandbox.ExecRequest{User: "0:0", Command: []string{"sh", "-c",
+		"id -u; grep CapEff /proc/self/status | tr -d '\\t'; cat /workspace/config.json >/dev/null && touch /workspace/x 2>/dev/null || echo refused; mount -t tmpfs none /mnt 2>/dev/null || echo refused"}})
+	if want := "0\nCapEff:0000000000000000\nrefused\nrefused\n"; res.stdout() != want {
+		t.Errorf("as user 0: %q, want %q", res.stdout(), want)
 	}
 }
+
+// prober asks for what a sandbox must not get, one system call after another.
+//
+//go:embed testdata/prober.go
+var prober string
+
+func probeKernel(t *testing.T, w *world) {
+	program := Compile(t, prober)
+	for _, user := range []string{"", "0:0"} {
+		h := w.spawn(t)
+		must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("prober", program))))
+		w.sh(t, h, "mkdir -p /workspace/probe && chmod 777 /workspace /workspace/probe")
+		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"/workspace/prober"}, User: user})
+		if n := strings.Count(res.stdout(), "\n"); res.ExitCode != 0 || n < 35 {
+			t.Fatalf("as user %q: exit code %d after %d answers: %s", user, res.ExitCode, n, res.Stderr)
+		}
+		for line := range strings.Lines(res.stdout()) {
+			if line = strings.TrimSpace(line); !strings.Contains(line, ": refused: ") && !(user == "0:0" && permitted[line]) {
+				t.Errorf("as user %q: %s", user, line)
+			}
+		}
+	}
+}
+
+// permitted are calls that change nothing for one who is user 0 already.
+var permitted = map[string]bool{"setuid 0: succeeded with 0": true, "setgid 0: succeeded with 0": true}

@@ -1,0 +1,106 @@
+package executortest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// beside runs a bomb in one sandbox while another works, and returns how the bomb ended. The other
+// must not notice it.
+func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed sandbox.Handle, res shell) {
+	t.Helper()
+	bombed, other := w.spawn(t), w.spawn(t)
+	ended := make(chan shell, 1)
+	go func() { ended <- w.exec(t, bombed, r) }()
+	for {
+		select {
+		case res = <-ended:
+			return bombed, res
+		default:
+		}
+		if got := w.sh(t, other, "echo busy > /workspace/f && cat /workspace/f | sort"); got.stdout() != "busy\n" || got.OOMKilled {
+			t.Errorf("the sandbox beside it says %q (%s)", got.stdout(), got.Stderr)
+		}
+	}
+}
+
+// forkBomb uses up every process id that the sandbox may have.
+func forkBomb(t *testing.T, w *world) {
+	if !w.x.Capabilities().PIDLimit {
+		t.Skip("the backend limits no PIDs")
+	}
+	h, res := beside(t, w, sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "f() { f | f & }; f; exec sleep 7005"}, Timeout: sandbox.Duration(3 * time.Second),
+	})
+	if !res.TimedOut || !strings.Contains(string(res.Stderr), "fork") {
+		t.Errorf("the bomb ended with exit code %d, timed out %t, and %.200q", res.ExitCode, res.TimedOut, res.Stderr)
+	}
+	w.wantOutput(t, h, "echo still here", "still here\n")
+	u, err := w.x.Usage(t.Context(), h)
+	must(t, err)
+	if limit := resources().PIDs; u.PIDs > limit/2 {
+		t.Errorf("%d processes are left of a bomb limited to %d", u.PIDs, limit)
+	}
+}
+
+func memoryBomb(t *testing.T, w *world) {
+	h, res := beside(t, w, sandbox.ExecRequest{Command: []string{"sh", "-c", "tail /dev/zero"}, Timeout: sandbox.Duration(patience)})
+	if !res.OOMKilled || res.TimedOut || res.ExitCode == 0 {
+		t.Errorf("the bomb ended with exit code %d, out of memory %t, timed out %t", res.ExitCode, res.OOMKilled, res.TimedOut)
+	}
+	w.wantOutput(t, h, "echo still here", "still here\n")
+}
+
+// tmpBomb fills every directory in memory. What lies there is not freed by ending whoever wrote it, so
+// together they must leave enough for process 1.
+func tmpBomb(t *testing.T, w *world) {
+	h := w.spawn(t)
+	res := w.sh(t, h, "for d in /tmp /run /dev/shm /run/secrets; do dd if=/dev/zero of=$d/bomb bs=64k 2>&1 | grep -o 'No space'; done")
+	if res.OOMKilled || res.stdout() != "No space\nNo space\nNo space\nNo space\n" {
+		t.Errorf("the bomb says %q, out of memory %t (%s)", res.stdout(), res.OOMKilled, res.Stderr)
+	}
+	w.wantOutput(t, h, "echo still here", "still here\n")
+	w.wantState(t, h, sandbox.StateRunning)
+}
+
+// fullTmp: what the sandbox's memory holds is not what its volumes hold.
+func fullTmp(t *testing.T, w *world) {
+	h := w.spawn(t)
+	w.sh(t, h, "dd if=/dev/zero of=/run/full bs=1M 2>/dev/null")
+	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, file("in", "taken"))))
+	must(t, w.x.PutSecrets(t.Context(), h, map[string]sandbox.Secret{"token": secretValue}))
+	w.wantOutput(t, h, "cat /workspace/in /run/secrets/token", "taken"+secretValue)
+}
+
+func descriptorBomb(t *testing.T, w *world) {
+	h := w.spawn(t)
+	res := w.sh(t, h, "ulimit -n 64; i=3; while eval \"exec $i</dev/null\" 2>/dev/null; do i=$((i+1)); [ $i -gt 200 ] && break; done; echo $i")
+	if got := strings.TrimSpace(res.stdout()); len(got) > 2 {
+		t.Errorf("a command limited to 64 files has opened %s (%s)", got, res.Stderr)
+	}
+	w.wantOutput(t, h, "echo still here", "still here\n")
+}
+
+func fileSize(t *testing.T, w *world) {
+	h := w.spawn(t, func(s *sandbox.SandboxSpec) { s.Resources.DiskMB = 1 })
+	res := w.sh(t, h, "dd if=/dev/zero of=/workspace/large bs=65536 count=64; wc -c < /workspace/large; truncate -s 1G /workspace/sparse; wc -c < /workspace/sparse")
+	if got := strings.Fields(res.stdout()); len(got) == 0 || got[0] != "1000000" || len(got) > 1 && got[1] != "0" {
+		t.Errorf("the sizes are %q (%s)", got, res.Stderr)
+	}
+	err := w.x.CopyTo(t.Context(), h, "/workspace", sparse("hole", 1<<40))
+	wantError(t, err, sandbox.Failed, sandbox.ReasonWriteFailed)
+	w.wantOutput(t, h, "[ $(wc -c < /workspace/hole) -le 1000000 ] && echo bounded", "bounded\n")
+}
+
+func otherSandbox(t *testing.T, w *world) {
+	mine, other := w.spawn(t), w.spawn(t)
+	w.sh(t, mine, "echo mine > /workspace/mark-7105; echo mine > /data/mark-7105; echo mine > /tmp/mark-7105; sleep 7105 >/dev/null 2>&1 &")
+	w.wantOutput(t, mine, "cat /workspace/mark-7105 /data/mark-7105 /tmp/mark-7105", "mine\nmine\nmine\n")
+	w.wantOutput(t, other, "find / -name 'mark-[7]105' 2>/dev/null; grep -l 'sleep.[7]105' /proc/[0-9]*/cmdline 2>/dev/null; true", "")
+	if n := w.alive(t, mine, "sleep 7105"); n == 0 {
+		t.Error("the process that was to be hidden does not run")
+	}
+}
