@@ -33,7 +33,7 @@ const (
 	// elsewherePoll how often it is looked whether another engine still uses a sandbox.
 	startLimit    = 5 * time.Second
 	elsewherePoll = time.Second
-	// collectBatch bounds one deletion of objects.
+	// collectBatch bounds what is deleted before that is recorded.
 	collectBatch = 100
 )
 
@@ -52,6 +52,7 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 		return nil, nil
 	}
 	t := e.reserve(tx, s, actSave)
+	t.began = max(tx.Now, s.State.ChangedAt) // what is known to have changed is read
 	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
 	s.DueAt = tx.Now // should its process die, it is thawed at once
 	err := tx.DoomObject(t.object, tx.Now.Add(ledger.Span(abandonedFor.Microseconds())))
@@ -307,21 +308,33 @@ func (e *Engine) CollectStates(ctx context.Context) error {
 	if e.state == nil {
 		return nil
 	}
-	var due []string
-	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		due, err = tx.DueObjects(collectBatch)
-		return err
-	})
-	if err != nil || len(due) == 0 {
-		return err
+	for {
+		var due []string
+		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			due, err = tx.DueObjects(collectBatch)
+			return err
+		})
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if err := e.deleteObjects(ctx, due); err != nil {
+			return err
+		}
 	}
-	var gone []string
-	for _, object := range due {
+}
+
+// deleteObjects deletes objects until one cannot be: the others would fail as well, and are tried again.
+func (e *Engine) deleteObjects(ctx context.Context, objects []string) error {
+	var (
+		gone []string
+		err  error
+	)
+	for _, object := range objects {
 		bounded, cancel := context.WithTimeout(ctx, deleteTimeout)
 		err = e.state.Delete(bounded, object)
 		cancel()
 		if err != nil {
-			break // the others would fail as well, and are tried again
+			break
 		}
 		gone = append(gone, object)
 	}

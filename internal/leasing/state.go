@@ -165,9 +165,18 @@ func settleRestored(tx *ledger.Tx, s *ledger.Sandbox, from *sandbox.SavedState) 
 	return tx.AppendSandboxEvent(s, event, map[string]any{"key": s.State.Key, "from": from})
 }
 
+// holderAwaited returns the sandbox for whose state another one waits, nil when that does not.
+func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
+	if s.State.Role != sandbox.RoleWaiting || s.Phase != sandbox.PhasePending || s.ClaimedUntil > tx.Now {
+		return nil, nil
+	}
+	return tx.StateHolder(s.State.Key)
+}
+
 // awaitState works toward the moment at which a sandbox may begin that waits for another one's state,
 // or waits while others do. Errors: Unavailable once it is known that this takes long.
-func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, now ledger.Time, changed <-chan struct{}) error {
+func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
+	now := ledger.At(e.now())
 	isFree := holder.ClaimedUntil <= now
 	switch {
 	case isFree && holder.DueAt <= now:

@@ -94,18 +94,28 @@ func (e *Engine) toward(ctx context.Context, sandboxID string, want action) erro
 func (e *Engine) awaitTurn(ctx context.Context, sandboxID string, want action) error {
 	for {
 		changed := e.store.Changed()
-		var until ledger.Time
-		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
-			s, held, err := sandboxAndHold(tx, sandboxID)
-			if err == nil {
-				until = turn(s, held, tx.Now, want)
+		var (
+			s, holder *ledger.Sandbox
+			until     ledger.Time
+		)
+		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			var held ledger.Time
+			if s, held, err = sandboxAndHold(tx, sandboxID); err != nil {
+				return err
 			}
+			until = turn(s, held, tx.Now, want)
+			holder, err = holderAwaited(tx, s)
 			return err
 		})
 		if err != nil || until == 0 {
 			return err
 		}
-		if err := e.pause(ctx, changed, until); err != nil {
+		if holder != nil {
+			err = e.awaitState(ctx, s, holder, changed)
+		} else {
+			err = e.pause(ctx, changed, until)
+		}
+		if err != nil {
 			return err
 		}
 	}

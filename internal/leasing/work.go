@@ -17,7 +17,7 @@ type task struct {
 	claim  string
 	// again: an earlier try may have reached the backend.
 	again bool
-	// began is when it was claimed; object is where a save goes.
+	// began is when it was claimed, for a save the moment as of which it is; object is where that goes.
 	began  ledger.Time
 	object string
 }
@@ -81,6 +81,9 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		return tx.SaveSandbox(s)
 	})
 	if err != nil {
+		if t != nil {
+			e.release(t)
+		}
 		return nil, err
 	}
 	e.keep(t)
@@ -288,8 +291,8 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledge
 		var now ledger.Time
 		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 			now = tx.Now
-			if s, err = mustSandbox(tx, sandboxID); err == nil && s.State.Role == sandbox.RoleWaiting {
-				holder, err = tx.StateHolder(s.State.Key)
+			if s, err = mustSandbox(tx, sandboxID); err == nil {
+				holder, err = holderAwaited(tx, s)
 			}
 			return err
 		})
@@ -303,7 +306,7 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledge
 			continue
 		}
 		if holder != nil {
-			if err := e.awaitState(ctx, s, holder, now, changed); err != nil {
+			if err := e.awaitState(ctx, s, holder, changed); err != nil {
 				return s, err
 			}
 			continue
