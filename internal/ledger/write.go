@@ -106,12 +106,12 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 	if err != nil {
 		return results, err
 	}
+	alone := len(jobs) == 1
 	for i, j := range jobs {
-		if err := j.ctx.Err(); err != nil {
-			results[i] = sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
-			continue
-		}
-		results[i] = savepoint(tx, j.fn)
+		results[i] = j.run(tx, alone)
+	}
+	if alone && results[0] != nil {
+		return results, nil // nothing else is in the transaction: all of it is undone
 	}
 	if err := tx.flushEvents(); err != nil {
 		return results, err
@@ -167,25 +167,42 @@ func (s *Store) moment(b begun) Time {
 	return At(s.now())
 }
 
+// run makes a job's changes. Beside others, its failure undoes its own only; alone, it needs no savepoint.
+func (j *job) run(tx *Tx, alone bool) error {
+	if err := j.ctx.Err(); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
+	}
+	if alone {
+		return recovered(tx, j.fn)
+	}
+	return savepoint(tx, j.fn)
+}
+
+// recovered runs fn and makes its panic an error.
+func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = sandbox.Errorf(sandbox.Internal, "a ledger transaction panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return fn(tx)
+}
+
 // savepoint runs fn so that its failure undoes its own changes only.
-func savepoint(tx *Tx, fn func(tx *Tx) error) (err error) {
+func savepoint(tx *Tx, fn func(tx *Tx) error) error {
 	const name = "job"
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return unavailable("writing to the ledger", err)
 	}
 	events := len(tx.events)
-	defer func() {
-		if v := recover(); v != nil {
-			err = sandbox.Errorf(sandbox.Internal, "a ledger transaction panicked: %v\n%s", v, debug.Stack())
-		}
-		if err == nil {
-			err = unavailable("writing to the ledger", tx.db.Exec("RELEASE SAVEPOINT "+name).Error)
-		}
-		if err != nil {
-			tx.events = tx.events[:events]
-			tx.db.Exec("ROLLBACK TO SAVEPOINT " + name)
-			tx.db.Exec("RELEASE SAVEPOINT " + name)
-		}
-	}()
-	return fn(tx)
+	err := recovered(tx, fn)
+	if err == nil {
+		err = unavailable("writing to the ledger", tx.db.Exec("RELEASE SAVEPOINT "+name).Error)
+	}
+	if err != nil {
+		tx.events = tx.events[:events]
+		tx.db.Exec("ROLLBACK TO SAVEPOINT " + name)
+		tx.db.Exec("RELEASE SAVEPOINT " + name)
+	}
+	return err
 }
