@@ -24,9 +24,6 @@ const (
 	busyTimeout = "15000" // ms
 	// readers is the size of the pool that reads.
 	readers = 4
-	// neverEvict is the one value with which GORM's statement cache starts no goroutine; any
-	// other starts one that never ends. Our statements are few and fixed.
-	neverEvict = 10 * 365 * 24 * time.Hour
 )
 
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
@@ -71,10 +68,9 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 
 func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}
+	// Without GORM's prepared statements: in a transaction, as all of ours are, it prepares them anew.
 	db, err := gorm.Open(sqlite.Open(dsn.String()), &gorm.Config{
 		SkipDefaultTransaction: true,
-		PrepareStmt:            true,
-		PrepareStmtTTL:         neverEvict,
 		TranslateError:         true,
 		Logger:                 logger.Discard,
 	})
