@@ -30,6 +30,10 @@ const (
 	SecretsDir = "/run/secrets"
 	// LeaseDir is where a sandbox of a warm pool finds wire.LeaseFile, on a read-only mount.
 	LeaseDir = "/.sandbox-lease"
+	// EgressDir is where a sandbox whose network is restricted finds the gateway's socket, on a
+	// read-only mount, and ProxyAddress where its programs find the proxy.
+	EgressDir    = "/.sandbox-egress"
+	ProxyAddress = "127.0.0.1:3128"
 )
 
 // Binary returns the helper for a Go architecture name, amd64 or arm64.

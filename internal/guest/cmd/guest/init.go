@@ -32,7 +32,7 @@ const (
 // runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
 // from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
 // never late.
-func runInit(deadline time.Time, config string, pooled bool) {
+func runInit(deadline time.Time, config, egress string, pooled bool) {
 	runtime.LockOSThread() // the main thread's name is the process's
 	harden()
 	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
@@ -42,7 +42,16 @@ func runInit(deadline time.Time, config string, pooled bool) {
 	if err := writeConfig(config); err != nil {
 		fatal("write %s: %v", configFile, err)
 	}
-	spareThreads(2)
+	spare := 2
+	if egress != "" {
+		spare = 4 // what is forwarded takes some for a moment
+	}
+	spareThreads(spare)
+	if egress != "" {
+		if err := startForwarding(egress); err != nil {
+			fatal("forward to the gateway: %v", err)
+		}
+	}
 	become(readyName)
 	if !pooled || awaitLease(stop, timer, deadline) {
 		<-stop

@@ -4,6 +4,7 @@
 //
 //	guest init    -deadline <unix µs> [-config <json>]     process 1
 //	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
+//	guest init    … -egress <json>                         … which moves what may go out to the gateway
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
@@ -37,6 +38,7 @@ func main() {
 	var (
 		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time")
 		config   = flags.String("config", "", "content of /workspace/config.json")
+		egress   = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
 		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
 		id       = flags.String("id", "", "id of the command")
 		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
@@ -48,7 +50,7 @@ func main() {
 		fatal("%v", err)
 	}
 	if name == "init" {
-		runInit(time.UnixMicro(*deadline), *config, *pooled)
+		runInit(time.UnixMicro(*deadline), *config, *egress, *pooled)
 		return
 	}
 	if name == "exec" {
