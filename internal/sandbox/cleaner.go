@@ -16,6 +16,10 @@ const (
 	LeftoverLease     LeftoverKind = "lease" // says whose a sandbox of a warm pool is
 	LeftoverGuest     LeftoverKind = "guest"
 	LeftoverSeed      LeftoverKind = "seed"
+	// Of an environment whose network is restricted.
+	LeftoverGateway      LeftoverKind = "gateway"
+	LeftoverEgress       LeftoverKind = "egress"
+	LeftoverGatewayImage LeftoverKind = "gateway-image"
 )
 
 // Leftover is an object on a backend that belongs to a sandbox or to an environment, and is left

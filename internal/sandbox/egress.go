@@ -11,19 +11,19 @@ import (
 // Egress is what the sandboxes of an environment whose network is restricted may reach.
 type Egress struct {
 	// Allow lists the hosts. Whatever it does not name is refused.
-	Allow []EgressRule `json:"allow"`
+	Allow []EgressRule `json:"allow" nullable:"false" doc:"The hosts; whatever is not named is refused."`
 	// PrivateCIDRs are private ranges in which an allowed host may lie, such as that of a self-hosted
 	// model. Other private addresses are refused, whatever name leads to them.
-	PrivateCIDRs []string `json:"private_cidrs,omitempty"`
+	PrivateCIDRs []string `json:"private_cidrs,omitempty" doc:"Private ranges in which an allowed host may lie, such as that of a self-hosted model. Other private addresses are refused."`
 }
 
 // EgressRule allows one host, or all hosts below a domain.
 type EgressRule struct {
 	// Host is a name such as api.github.com, or *.example.com for every name that ends in
 	// .example.com. The latter does not allow example.com itself.
-	Host string `json:"host"`
+	Host string `json:"host" doc:"A name such as api.github.com, or *.example.com for all below example.com, which is not meant itself."`
 	// Ports are 1 to 65535; empty means DefaultEgressPorts.
-	Ports []int `json:"ports,omitempty"`
+	Ports []int `json:"ports,omitempty" doc:"Default: 443 and 80."`
 }
 
 // DefaultEgressPorts are those of a rule that names none.
@@ -35,6 +35,25 @@ func DefaultEgress() Egress {
 	return Egress{Allow: []EgressRule{
 		{Host: "github.com"}, {Host: "api.github.com"}, {Host: "raw.githubusercontent.com"}, {Host: "cdn.jsdelivr.net"},
 	}}
+}
+
+// EgressRules returns what the environment lets out: nothing unless its network is restricted.
+func (s EnvironmentSpec) EgressRules() Egress {
+	switch {
+	case s.Network != NetworkRestricted:
+		return Egress{}
+	case s.Egress == nil:
+		return DefaultEgress()
+	default:
+		return *s.Egress
+	}
+}
+
+// Equal reports whether two list the same in the same order.
+func (e Egress) Equal(other Egress) bool {
+	return slices.Equal(e.PrivateCIDRs, other.PrivateCIDRs) && slices.EqualFunc(e.Allow, other.Allow, func(a, b EgressRule) bool {
+		return a.Host == b.Host && slices.Equal(a.Ports, b.Ports)
+	})
 }
 
 // Bounds of an environment's egress. Each exact host takes an address of the sandbox's loopback range.

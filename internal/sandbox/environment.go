@@ -115,6 +115,7 @@ type EnvironmentSpec struct {
 	Image            string            `json:"image" doc:"Image reference; pinned by digest or id where it can be."`
 	Resources        Resources         `json:"resources,omitzero"`
 	Network          NetworkMode       `json:"network" enum:"none,restricted,full"`
+	Egress           *Egress           `json:"egress,omitempty" doc:"What a restricted network lets out. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net."`
 	TTL              Duration          `json:"ttl,omitempty" doc:"A lease ends this long after its last activity. Default 24h."`
 	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, whatever happens. Default 240h."`
 	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An unused sandbox sleeps after this time; 0s turns that off. Default 5m."`
@@ -178,9 +179,9 @@ func (s EnvironmentSpec) Validate() error {
 		bad("image", "must be set to an image reference, for example the reference of a sandbox_container_image")
 	}
 	switch s.Network {
-	case NetworkNone:
-	case NetworkRestricted, NetworkFull:
-		bad("network", "must be \"none\": the %s mode is not built yet, and a sandbox is never given more network than was asked for", s.Network)
+	case NetworkNone, NetworkRestricted:
+	case NetworkFull:
+		bad("network", "must be none or restricted: the full mode is not built yet")
 	default:
 		bad("network", "must be none, restricted or full, not %q", s.Network)
 	}
@@ -195,6 +196,12 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.HostAccess.fields()...)
 	f = append(f, s.leaseFields()...)
 	f = append(f, s.Confinement.fields()...)
+	if s.Egress != nil {
+		f = append(f, s.Egress.fields()...)
+		if s.Network != NetworkRestricted {
+			bad("egress", "needs the network \"restricted\", not %q", s.Network)
+		}
+	}
 	f = append(f, s.WarmPool.fields()...)
 	f = append(f, s.State.fields()...)
 	f = append(f, s.seedFields()...)

@@ -68,7 +68,9 @@ type SandboxSpec struct {
 	Image           string
 	Resources       Resources
 	Network         NetworkMode
-	SleepMode       SleepMode
+	// Egress is what a restricted network lets out, and is not used by other modes.
+	Egress    Egress
+	SleepMode SleepMode
 	// Confinement's zero values are its defaults.
 	Confinement Confinement
 	// Mounts have sources free of links.

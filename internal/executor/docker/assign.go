@@ -38,6 +38,11 @@ func (e *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
+	if spec.Network == sandbox.NetworkRestricted {
+		if err := e.admit(ctx, spec); err != nil {
+			return err
+		}
+	}
 	content, err := json.Marshal(wire.Lease{Env: systemEnv(spec), Config: string(spec.Config), Deadline: spec.Deadline})
 	if err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: encode its lease: %w", spec.SandboxID, err)

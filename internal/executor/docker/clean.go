@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +14,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Leftovers implements sandbox.Cleaner: the ledger's carriers, volumes and seed images.
+// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, volumes and images.
 func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
-	carriers, err := e.carriersOf(ctx, ledgerID)
+	carriers, err := e.containersOf(ctx, ledgerID, roleCarrier)
+	if err != nil {
+		return nil, err
+	}
+	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
 	if err != nil {
 		return nil, err
 	}
@@ -24,13 +29,13 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 	if err != nil {
 		return nil, err
 	}
-	seeds, err := e.seedsOf(ctx, ledgerID, f)
-	return append(append(carriers, volumes...), seeds...), err
+	images, err := e.imagesOf(ctx, ledgerID, f)
+	return slices.Concat(carriers, gateways, volumes, images), err
 }
 
-func (e *Executor) carriersOf(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
-	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleCarrier)})
-	found, err := fetch(ctx, e, read("list carriers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
+func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]sandbox.Leftover, error) {
+	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
+	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
 		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
 	})
 	var list []sandbox.Leftover
@@ -55,7 +60,7 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f filters.Arg
 	return list, err
 }
 
-func (e *Executor) seedsOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
+func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
 	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]image.Summary, error) {
 		return e.api.ImageList(ctx, image.ListOptions{Filters: f})
 	})
@@ -87,12 +92,12 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 	}
 	var err error
 	switch l.Kind {
-	case sandbox.LeftoverCarrier:
-		err = e.removeCarrier(ctx, l)
-	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverLease, sandbox.LeftoverGuest:
+	case sandbox.LeftoverCarrier, sandbox.LeftoverGateway:
+		err = e.removeLeftContainer(ctx, l)
+	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverLease, sandbox.LeftoverGuest, sandbox.LeftoverEgress:
 		err = e.removeLeftVolume(ctx, l)
-	case sandbox.LeftoverSeed:
-		err = e.removeLeftSeed(ctx, l)
+	case sandbox.LeftoverSeed, sandbox.LeftoverGatewayImage:
+		err = e.removeLeftImage(ctx, l)
 	default:
 		return sandbox.Errorf(sandbox.Invalid, "docker: %s: nothing that this program makes is a %q", l.Name, l.Kind)
 	}
@@ -111,7 +116,7 @@ func leftoverLabels(l sandbox.Leftover) map[string]string {
 	return labels
 }
 
-func (e *Executor) removeCarrier(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftContainer(ctx context.Context, l sandbox.Leftover) error {
 	c, err := e.lookUp(ctx, l.Name)
 	if err != nil {
 		return err
@@ -137,7 +142,7 @@ func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) err
 	})
 }
 
-func (e *Executor) removeLeftSeed(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) error {
 	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (image.InspectResponse, error) {
 		return e.api.ImageInspect(ctx, l.Name)
 	})

@@ -2,6 +2,7 @@
 // remote. Nothing of a sandbox lies on this program's own file system.
 //
 //	environment   seed image and guest volume     made at Provision, by name found again
+//	              gateway and its volume          where the network is restricted
 //	sandbox       container, volumes for /workspace and /data
 //
 // The seed image holds the guest and what /workspace and /data begin with. A container made of it
@@ -14,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime"
 	"sync"
 
@@ -34,6 +36,8 @@ type Config struct {
 	// Calls is how many requests may be under way at once; 0 means twice the number of CPUs,
 	// beyond which an engine gets slower and not faster.
 	Calls int
+	// Gateway says how restricted sandboxes get out.
+	Gateway Gateway
 }
 
 // Executor drives one Docker Engine.
@@ -48,10 +52,13 @@ type Executor struct {
 	life   context.Context
 	end    context.CancelFunc
 
-	mu     sync.Mutex         // guards what follows
-	guests map[string]program // the guest for each engine seen, by its id
+	gateway Gateway
+
+	mu       sync.Mutex         // guards what follows
+	programs map[string]program // for each engine seen
 	// volumes is where each engine seen keeps its volumes, by its id, as it says; see assign.go.
 	volumes map[string]string
+	links   map[sandbox.EnvironmentRef]*link // to gateways
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -70,14 +77,23 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
 	life, end := context.WithCancel(context.Background())
-	return &Executor{life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
-		guests: make(map[string]program), volumes: make(map[string]string)}, nil
+	return &Executor{
+		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
+		gateway: cfg.Gateway, programs: make(map[string]program), volumes: make(map[string]string),
+		links: make(map[sandbox.EnvironmentRef]*link),
+	}, nil
 }
 
-// Close releases the connections to the engine.
+// Close releases the connections to the engine and to gateways.
 func (e *Executor) Close() error {
 	e.end()
 	e.starts.Wait()
+	e.mu.Lock()
+	links := maps.Clone(e.links)
+	e.mu.Unlock()
+	for ref := range links {
+		e.hangUp(ref)
+	}
 	return e.api.Close()
 }
 

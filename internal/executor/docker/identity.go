@@ -53,16 +53,22 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 	return info, nil
 }
 
-// program is the guest for an engine's architecture.
+// program is a program of ours for an engine's architecture.
 type program struct {
 	binary []byte
 	hash   string
 }
 
-// guestFor returns the guest for an engine, whose architecture never changes: it is asked for once.
+// guestFor returns the guest for an engine.
 func (e *Executor) guestFor(ctx context.Context, instance string) (program, error) {
+	return e.programFor(ctx, "guest", instance, guest.Binary)
+}
+
+// programFor returns a program for an engine, whose architecture never changes: it is asked for once.
+func (e *Executor) programFor(ctx context.Context, name, instance string, binary func(arch string) ([]byte, error)) (program, error) {
+	key := name + " " + instance
 	e.mu.Lock()
-	p, ok := e.guests[instance]
+	p, ok := e.programs[key]
 	e.mu.Unlock()
 	if ok {
 		return p, nil
@@ -78,12 +84,12 @@ func (e *Executor) guestFor(ctx context.Context, instance string) (program, erro
 	case "aarch64":
 		arch = "arm64"
 	}
-	if p.binary, err = guest.Binary(arch); err != nil {
+	if p.binary, err = binary(arch); err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
 	}
 	p.hash = shortHash(string(p.binary))
 	e.mu.Lock()
-	e.guests[instance] = p
+	e.programs[key] = p
 	e.mu.Unlock()
 	return p, nil
 }

@@ -44,6 +44,9 @@ const (
 	roleWorkspace role = "workspace"
 	roleData      role = "data"
 	roleLease     role = "lease" // says whose a pool's sandbox is
+	roleGateway   role = "gateway"
+	roleEgress    role = "egress"        // the volume with the gateway's sockets
+	roleProgram   role = "gateway-image" // holds the gateway's program
 )
 
 // idPattern is what ids may look like to be part of a name on the engine.
@@ -83,6 +86,19 @@ func leaseVolume(h sandbox.Handle) string     { return sandboxName(h) + "-lease"
 // guestVolume is named by content, so that a new release never meets an old guest's volume.
 func guestVolume(ref sandbox.EnvironmentRef, guestHash string) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-" + guestHash
+}
+
+func gatewayName(ref sandbox.EnvironmentRef) string {
+	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-gateway"
+}
+
+func egressVolume(ref sandbox.EnvironmentRef) string {
+	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-egress"
+}
+
+// gatewayImage is named by what is in it, like a seed.
+func gatewayImage(ref sandbox.EnvironmentRef, hash string) string {
+	return "sandbox-" + ref.LedgerID + "-gateway:" + ref.EnvironmentID + "-" + hash
 }
 
 // seedImage is named by what is in it. Environment ids are valid in a tag but not in a repository.

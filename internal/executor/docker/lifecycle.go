@@ -62,7 +62,7 @@ func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 		return e.api.ContainerUnpause(ctx, sandboxName(h))
 	})
 	if err == nil {
-		return nil
+		return e.keepWayOut(ctx, h)
 	}
 	c, lookErr := e.inspect(ctx, h)
 	switch {
@@ -71,14 +71,19 @@ func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 	case lookErr != nil: // it knows whether the engine is the sandbox's own
 		return lookErr
 	}
-	switch stateOf(c.State) {
-	case sandbox.StateRunning: // it was awake, or another caller was faster
-		return nil
-	case sandbox.StatePaused:
+	state := stateOf(c.State)
+	if state == sandbox.StatePaused {
 		return err
-	default:
-		return e.start(ctx, h)
 	}
+	if hasWayOut(c) {
+		if err := e.askGateway(ctx, h); err != nil {
+			return err
+		}
+	}
+	if state == sandbox.StateRunning { // it was awake, or another caller was faster
+		return nil
+	}
+	return e.start(ctx, h)
 }
 
 // unless forgives an error when the sandbox is in one of the wanted states after all: another
@@ -110,6 +115,11 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	}
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
+	}
+	if err != nil || hasWayOut(c) { // of one that is gone already it is not known
+		if err := e.closeWayOut(ctx, h); err != nil {
+			return err
+		}
 	}
 	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 // Provision implements sandbox.Provisioner: it checks what can be known before the first sandbox,
-// and makes the environment's seed image and guest volume.
+// and makes the environment's seed image and guest volume, and its gateway if the network is restricted.
 func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -42,18 +42,24 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
-	if err := e.removeSeeds(ctx, ref, s.reference()); err != nil { // those of earlier images
+	if err := e.removeImages(ctx, ref, roleSeed, s.reference()); err != nil { // those of earlier images
 		return err
 	}
-	return e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest))
+	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
+		return err
+	}
+	if spec.Network != sandbox.NetworkRestricted {
+		return nil // sandboxes that were made with a way out keep it
+	}
+	return e.ensureGateway(ctx, ref, spec.EgressRules())
 }
 
 func checkNetwork(mode sandbox.NetworkMode) error {
-	if mode == sandbox.NetworkNone {
+	if mode == sandbox.NetworkNone || mode == sandbox.NetworkRestricted {
 		return nil
 	}
 	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network", Problem: fmt.Sprintf("must be \"none\": the %s mode is not built yet, and a sandbox is never given more network than was asked for", mode),
+		Name: "network", Problem: fmt.Sprintf("must be none or restricted: the %s mode is not built yet, and a sandbox is never given more network than was asked for", mode),
 	}})
 }
 
@@ -104,10 +110,13 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 	if err := e.removeCarriers(ctx, ref); err != nil {
 		return err
 	}
+	if err := e.removeGateway(ctx, ref); err != nil {
+		return err
+	}
 	if err := e.removeGuestVolumes(ctx, ref); err != nil {
 		return err
 	}
-	return e.removeSeeds(ctx, ref, "")
+	return e.removeImages(ctx, ref, roleSeed, "")
 }
 
 // removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
@@ -121,13 +130,15 @@ func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRe
 	}
 	var inUse []string
 	for _, c := range found {
-		if c.Labels[labelRole] == string(roleCarrier) {
+		switch role(c.Labels[labelRole]) {
+		case roleCarrier:
 			if err := e.removeContainer(ctx, c.ID); err != nil {
 				return err
 			}
-			continue
+		case roleGateway: // goes with the environment
+		default:
+			inUse = append(inUse, c.Labels[labelSandbox])
 		}
-		inUse = append(inUse, c.Labels[labelSandbox])
 	}
 	if len(inUse) > 0 {
 		return sandbox.Errorf(sandbox.Conflict, "docker: environment %s still has sandboxes: %s", ref.EnvironmentID, strings.Join(inUse, ", ")).
@@ -151,10 +162,11 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.Environme
 	return nil
 }
 
-// removeSeeds removes the environment's seed images but one. A seed that is needed after all is made again.
-func (e *Executor) removeSeeds(ctx context.Context, ref sandbox.EnvironmentRef, keep string) error {
+// removeImages removes the environment's images of a role but one. A seed that is needed after all is
+// made again.
+func (e *Executor) removeImages(ctx context.Context, ref sandbox.EnvironmentRef, r role, keep string) error {
 	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]image.Summary, error) {
-		return e.api.ImageList(ctx, image.ListOptions{Filters: labelFilter(environmentLabels(ref, roleSeed))})
+		return e.api.ImageList(ctx, image.ListOptions{Filters: labelFilter(environmentLabels(ref, r))})
 	})
 	if err != nil {
 		return err

@@ -55,17 +55,8 @@ func (s seed) volume() string { return guestVolume(s.ref, s.guest.hash) }
 
 // ensureSeed makes the seed image unless the engine has it.
 func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
-	have, err := fetch(ctx, e, read("look for image", s.reference()), func(ctx context.Context) (image.InspectResponse, error) {
-		return e.api.ImageInspect(ctx, s.reference())
-	})
-	if err == nil {
-		var labels map[string]string
-		if have.Config != nil {
-			labels = have.Config.Labels
-		}
-		return e.checkLabels("image", s.reference(), labels, environmentLabels(s.ref, roleSeed))
-	}
-	if !isCode(err, sandbox.NotFound) {
+	there, err := e.findOwnImage(ctx, s.reference(), environmentLabels(s.ref, roleSeed))
+	if there || err != nil {
 		return err
 	}
 	spool, err := os.CreateTemp("", "sandbox-seed-*.tar")
@@ -82,15 +73,38 @@ func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
 	return e.importSeed(ctx, s, spool)
 }
 
+// findOwnImage reports whether the engine has an image that is ours. Errors: as checkLabels.
+func (e *Executor) findOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
+	have, err := fetch(ctx, e, read("look for image", reference), func(ctx context.Context) (image.InspectResponse, error) {
+		return e.api.ImageInspect(ctx, reference)
+	})
+	if isCode(err, sandbox.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var found map[string]string
+	if have.Config != nil {
+		found = have.Config.Labels
+	}
+	return true, e.checkLabels("image", reference, found, labels)
+}
+
 func (e *Executor) importSeed(ctx context.Context, s seed, content io.Reader) error {
-	opts := image.ImportOptions{Message: "seed of environment " + s.ref.EnvironmentID}
-	for k, v := range environmentLabels(s.ref, roleSeed) {
+	return e.importImage(ctx, s.reference(), environmentLabels(s.ref, roleSeed), content)
+}
+
+// importImage makes an image with one layer, a tar stream.
+func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.Reader) error {
+	opts := image.ImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
+	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
 	}
-	r := change("import image", s.reference(), sandbox.ReasonCreationFailed)
+	r := change("import image", reference, sandbox.ReasonCreationFailed)
 	r.limit = importLimit
 	return e.do(ctx, r, func(ctx context.Context) error {
-		answer, err := e.api.ImageImport(ctx, image.ImportSource{Source: content, SourceName: "-"}, s.reference(), opts)
+		answer, err := e.api.ImageImport(ctx, image.ImportSource{Source: content, SourceName: "-"}, reference, opts)
 		if err != nil {
 			return err
 		}

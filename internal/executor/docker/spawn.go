@@ -57,7 +57,11 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	}
 	removed := make(chan error, 1)
 	go func() { removed <- e.removeContainer(ctx, carrierName(spec.Handle)) }()
-	return errors.Join(e.createAndStart(ctx, spec, s), <-removed)
+	out, err := e.openWayOut(ctx, spec)
+	if err == nil {
+		err = e.createAndStart(ctx, spec, s, out)
+	}
+	return errors.Join(err, <-removed)
 }
 
 // findGuest finds the guest volume that Provision made. Its label also shows that this is the
@@ -79,10 +83,14 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	return e.checkLabels("volume", s.volume(), v.Labels, labels)
 }
 
-func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, s seed) error {
+func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, s seed, out wayOut) error {
 	name := sandboxName(spec.Handle)
-	err := e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, containerConfig(spec, s.image.ID), hostConfig(spec, s), nil, nil, name)
+	config, err := containerConfig(spec, s.image.ID, out)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
+	}
+	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, s, out), nil, nil, name)
 		return err
 	})
 	if isCode(err, sandbox.Conflict) { // another caller makes it
@@ -199,8 +207,13 @@ func volumeMount(name, target string, labels map[string]string) mount.Mount {
 	return mount.Mount{Type: mount.TypeVolume, Source: name, Target: target, VolumeOptions: &mount.VolumeOptions{Labels: labels}}
 }
 
-func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config {
+func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*container.Config, error) {
+	egress, err := out.arguments()
+	if err != nil {
+		return nil, err
+	}
 	env := map[string]string{"HOME": "/workspace"} // the image's home is read-only
+	maps.Copy(env, out.proxyEnv())
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
 	return &container.Config{
@@ -210,10 +223,10 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string) *container.Config
 		User:        spec.Confinement.WithDefaults().User,
 		Env:         assignments(env),
 		WorkingDir:  "/",
-		Entrypoint:  initCommand(spec),
+		Entrypoint:  append(initCommand(spec), egress...),
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
-	}
+	}, nil
 }
 
 // systemEnv are the variables that the system sets in every process.
@@ -244,7 +257,7 @@ func assignments(env map[string]string) []string {
 	return list
 }
 
-func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
+func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *container.HostConfig {
 	noInit := false
 	mounts := sandboxMounts(spec.Handle, s)
 	mounts[0].ReadOnly = true // the guest
@@ -263,6 +276,7 @@ func hostConfig(spec sandbox.SandboxSpec, s seed) *container.HostConfig {
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, bind(m))
 	}
+	out.apply(h)
 	confine(h, spec)
 	return h
 }

@@ -19,7 +19,13 @@ type world struct {
 // newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
 func newWorld(t testing.TB, image string) *world {
 	t.Helper()
-	w := &world{x: newExecutor(t), image: image}
+	return newWorldOf(t, newExecutor(t), image, func(*sandbox.EnvironmentSpec) {})
+}
+
+// newWorldOf is newWorld on an executor, which it closes, with other settings.
+func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*sandbox.EnvironmentSpec)) *world {
+	t.Helper()
+	w := &world{x: x, image: image}
 	instance, err := w.x.Instance(t.Context())
 	must(t, err)
 	w.ref = sandbox.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
@@ -45,7 +51,9 @@ func newWorld(t testing.TB, image string) *world {
 			t.Error(err)
 		}
 	})
-	must(t, w.x.Provision(t.Context(), w.ref, w.environment()))
+	spec := w.environment()
+	change(&spec)
+	must(t, w.x.Provision(t.Context(), w.ref, spec))
 	return w
 }
 
@@ -76,7 +84,7 @@ func (w *world) spawn(t *testing.T) sandbox.Handle {
 }
 
 // exec runs a command and returns its output.
-func (w *world) exec(t *testing.T, h sandbox.Handle, command ...string) string {
+func (w *world) exec(t testing.TB, h sandbox.Handle, command ...string) string {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Command: command}.Normalize()
 	must(t, err)

@@ -88,6 +88,8 @@ func (d *Daemon) Start() {
 		"--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
 		"--pidfile", filepath.Join(d.dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false")
 	d.process.Stdout, d.process.Stderr = log, log
+	// A network of its own: an engine without a bridge removes the one that it finds, which is another's.
+	d.process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := d.process.Start(); err != nil {
 		d.t.Fatalf("start dockerd: %v (install docker.io)", err)
 	}

@@ -55,6 +55,13 @@ type File struct {
 	Link     string
 }
 
+// Keep makes an image of exactly these files, or finds it made, and returns its reference. Like
+// Busybox's, it stays on the engine for the next test.
+func Keep(t testing.TB, files []File, changes ...string) string {
+	t.Helper()
+	return ensure(t, files, changes...)
+}
+
 // Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
 // reference, which no other test uses. It is removed when the test ends.
 func Import(t testing.TB, files []File, changes ...string) string {
@@ -82,7 +89,7 @@ func ensure(t testing.TB, files []File, changes ...string) string {
 	defer func() { _ = lock.Close() }() // closing a lock's file ends the lock
 	layer := layerOf(t, files)
 	sum := sha256.Sum256(append(bytes.Clone(layer), strings.Join(changes, "\n")...))
-	ref := "sandbox-test/busybox:" + hex.EncodeToString(sum[:6])
+	ref := "sandbox-test/base:" + hex.EncodeToString(sum[:6])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := Engine(t).ImageInspect(ctx, ref)
