@@ -158,7 +158,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
 		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
 		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, SleepMode: spec.SleepMode,
+		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, SleepMode: spec.SleepMode,
 		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
 		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
@@ -203,7 +203,7 @@ func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
 	}
 	return sandbox.SandboxSpec{
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
-		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network,
+		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), Config: config,
 	}
 }

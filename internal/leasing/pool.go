@@ -182,6 +182,8 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment) string {
 		return changed("size")
 	case s.Network != env.Spec.Network:
 		return changed("network")
+	case !s.Egress.Equal(env.Spec.EgressRules()):
+		return changed("egress")
 	case s.SleepMode != env.Spec.SleepMode:
 		return changed("sleep mode")
 	case s.Confinement != env.Spec.Confinement:

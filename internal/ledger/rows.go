@@ -105,6 +105,7 @@ type Sandbox struct {
 	PIDs            int64 `gorm:"column:pids_limit"`
 	DiskMB          int64
 	Network         sandbox.NetworkMode
+	Egress          sandbox.Egress      `gorm:"serializer:json"` // that its hosts file knows
 	Env             map[string]string   `gorm:"serializer:json"`
 	Confinement     sandbox.Confinement `gorm:"serializer:json"`
 	Host            sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`

@@ -54,11 +54,6 @@ type Size struct {
 	DiskMB   types.Int64   `tfsdk:"disk_mb"`
 }
 
-// Network is the network block.
-type Network struct {
-	Mode types.String `tfsdk:"mode"`
-}
-
 // Usage is the expected_usage block.
 type Usage struct {
 	Leases          types.Int64   `tfsdk:"leases"`
@@ -79,9 +74,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		TTL:         orZero(m.TTL),
 		MaxLifetime: orZero(m.MaxLifetime),
 	}
-	if m.Network != nil {
-		spec.Network = sandbox.NetworkMode(m.Network.Mode.ValueString())
-	}
+	diags.Append(expandNetwork(ctx, m.Network, &spec)...)
 	spec.Env = expandMap(ctx, m.Env, &diags)
 	spec.Labels = expandMap(ctx, m.Labels, &diags)
 	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
@@ -116,9 +109,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Backend = types.StringValue(string(spec.Backend))
 	m.Image = types.StringValue(spec.Image)
 	m.flattenResources(spec.Resources)
-	if m.Network == nil || m.Network.Mode.ValueString() != string(spec.Network) {
-		m.Network = &Network{Mode: types.StringValue(string(spec.Network))}
-	}
+	diags.Append(m.flattenNetwork(ctx, spec)...)
 	m.TTL = duration.New(spec.TTL)
 	m.MaxLifetime = duration.New(spec.MaxLifetime)
 	m.SleepAfter = duration.FromPointer(spec.SleepAfter)

@@ -22,7 +22,12 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 			TTL:       sandbox.Duration(90 * time.Minute), MaxLifetime: sandbox.Duration(time.Hour), SleepAfter: &never,
 			ExpiryConditions: []string{"a.b", "c.d"}, Env: map[string]string{"A": "1"}, Labels: map[string]string{"b": "2"},
 		},
-		"a named size": {Image: "player", Resources: sandbox.InstanceTypes[1].Resources},
+		"an egress": {Image: "player", Network: sandbox.NetworkRestricted, Egress: &sandbox.Egress{
+			Allow:        []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080, 8443}}},
+			PrivateCIDRs: []string{"10.20.0.0/16"},
+		}},
+		"an egress that lets out nothing": {Image: "player", Network: sandbox.NetworkRestricted, Egress: &sandbox.Egress{Allow: []sandbox.EgressRule{}}},
+		"a named size":                    {Image: "player", Resources: sandbox.InstanceTypes[1].Resources},
 	}
 	for name, spec := range specs {
 		t.Run(name, func(t *testing.T) {
@@ -85,5 +90,29 @@ func TestSizeKeepsItsForm(t *testing.T) {
 				t.Errorf("the state means %+v, not %+v", got, tt.now)
 			}
 		})
+	}
+}
+
+// The state keeps the way in which the configuration names hosts, as long as they are these.
+func TestNetworkKeepsItsForm(t *testing.T) {
+	t.Parallel()
+	set := func(texts ...string) types.Set {
+		s, _ := types.SetValueFrom(t.Context(), types.StringType, texts)
+		return s
+	}
+	m := empty()
+	m.Network = &Network{Mode: types.StringValue("restricted"), Allow: set("b.example", "a.example:443", "b.example:8080"), PrivateCIDRs: types.SetNull(types.StringType)}
+	spec, diags := expand(t.Context(), m)
+	want := []sandbox.EgressRule{{Host: "a.example", Ports: []int{443}}, {Host: "b.example", Ports: []int{80, 443, 8080}}}
+	if diags.HasError() || !spec.Egress.Equal(sandbox.Egress{Allow: want}) {
+		t.Fatalf("it asks for %+v, %v", spec.Egress, diags)
+	}
+	before := *m.Network
+	if diags := m.flattenNetwork(t.Context(), spec); diags.HasError() || !m.Network.Allow.Equal(before.Allow) {
+		t.Errorf("unchanged, it became %s, %v", m.Network.Allow, diags)
+	}
+	spec.Egress.Allow = spec.Egress.Allow[1:]
+	if diags := m.flattenNetwork(t.Context(), spec); diags.HasError() || !m.Network.Allow.Equal(set("b.example:80", "b.example:443", "b.example:8080")) {
+		t.Errorf("changed behind its back, it is %s, %v", m.Network.Allow, diags)
 	}
 }

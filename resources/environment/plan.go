@@ -41,7 +41,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		put.Image = "unknown"
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
-		put.Network = sandbox.NetworkNone
+		put.Network = sandbox.NetworkRestricted // which all else that the block says needs
 	}
 	for i, c := range put.ExpiryConditions {
 		if c == "" { // an unknown element
@@ -61,10 +61,14 @@ func paths(m Model) diagnose.Paths {
 		switch {
 		case field == "id":
 			return path.Root("name"), "name", true
-		case field == "network" && m.Network != nil:
-			return path.Root("network").AtName("mode"), "The network mode", true
 		case field == "network":
-			return path.Root("network"), "The network mode, of which the default is restricted,", true
+			return path.Root("network").AtName("mode"), "The network mode", true
+		case field == "egress":
+			return path.Root("network").AtName("allow"), "What is allowed", true
+		case strings.HasPrefix(field, "egress.allow"):
+			return path.Root("network").AtName("allow"), "Every allowed host", true
+		case strings.HasPrefix(field, "egress.private_cidrs"):
+			return path.Root("network").AtName("private_cidrs"), "Every private range", true
 		case field == "resources.cpu_millis":
 			return path.Root("resources").AtName("cpus"), "cpus, in thousandths of a core,", true
 		case head == "resources":

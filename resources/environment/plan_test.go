@@ -149,12 +149,20 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 	}
 	steps := []resource.TestStep{
 		{
-			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "", 1),
-			ExpectError: regexp.MustCompile(`The network mode must be "none"`),
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "\"none\"", "\"full\"", 1),
+			ExpectError: regexp.MustCompile(`The network mode must be none or restricted`),
 		},
 		{
-			Config:      w.Embedded() + fmt.Sprintf("resource \"sandbox_environment\" \"test\" {\n  name = %q\n  image = %q\n}\n", w.Name, w.Image),
-			ExpectError: regexp.MustCompile(`of\s+which\s+the\s+default\s+is\s+restricted,\s+must\s+be\s+"none"`),
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"*.com\"]", 1),
+			ExpectError: regexp.MustCompile(`Every allowed host must have at least two labels`),
+		},
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "private_cidrs = [\"8.8.8.0/24\"]", 1),
+			ExpectError: regexp.MustCompile(`Every private range must lie within`),
+		},
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "mode = \"none\"\nallow = []", 1),
+			ExpectError: regexp.MustCompile(`What is allowed needs the network "restricted"`),
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), w.Name, "Catan 7", 1),

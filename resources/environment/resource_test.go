@@ -3,6 +3,7 @@ package environment_test
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -143,4 +144,31 @@ func destroyed(w *providertest.World, names ...string) func(*terraform.State) er
 		}
 		return nil
 	}
+}
+
+func TestAccEnvironmentThatLetsOut(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		block := func(content string) string {
+			return provider + strings.Replace(minimal(w, ""), `mode = "none"`, content, 1)
+		}
+		hosts := func(names ...string) statecheck.StateCheck {
+			var list []knownvalue.Check
+			for _, n := range names {
+				list = append(list, text(n))
+			}
+			return statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("allow"), knownvalue.SetExact(list))
+		}
+		resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: []resource.TestStep{
+			{Config: block(""), ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("mode"), text("restricted")),
+			}},
+			{
+				Config:            block("allow = [\"github.com\", \"model.internal:8080\"]\n    private_cidrs = [\"10.20.0.0/16\"]"),
+				ConfigStateChecks: []statecheck.StateCheck{hosts("github.com", "model.internal:8080")},
+			},
+			{Config: block("allow = []"), ConfigStateChecks: []statecheck.StateCheck{hosts()}},
+			{Config: block(`mode = "none"`)},
+		}})
+	})
 }

@@ -175,18 +175,7 @@ func blocks() map[string]schema.Block {
 				},
 			},
 		},
-		"network": schema.SingleNestedBlock{
-			MarkdownDescription: "What a sandbox may reach.",
-			Attributes: map[string]schema.Attribute{
-				"mode": schema.StringAttribute{
-					MarkdownDescription: "`none` is loopback only. `restricted` (a list of allowed hosts) is the default and not built yet, nor is `full`: " +
-						"until then `none` must be written here, so that no sandbox ever has more network than was asked for.",
-					Optional: true,
-					Computed: true,
-					Default:  stringdefault.StaticString(string(sandbox.NetworkRestricted)),
-				},
-			},
-		},
+		"network": networkBlock(),
 		"expected_usage": schema.SingleNestedBlock{
 			MarkdownDescription: "How much the environment is expected to be used, for the estimated cost. It limits nothing.",
 			Attributes: map[string]schema.Attribute{

@@ -10,6 +10,7 @@ import (
 var environmentTests = []test{
 	{"EnvironmentKeepsWhatWasPut", environmentKeepsWhatWasPut},
 	{"EnvironmentIsChanged", environmentIsChanged},
+	{"EnvironmentKeepsWhatItLetsOut", environmentKeepsWhatItLetsOut},
 	{"EnvironmentConflicts", environmentConflicts},
 	{"EnvironmentNamesWrongFields", environmentNamesWrongFields},
 	{"UnknownEnvironmentIsNotFound", unknownEnvironmentIsNotFound},
@@ -43,6 +44,24 @@ func environmentKeepsWhatWasPut(w *world) {
 	}
 	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 1 || all[0].ID != game {
 		w.Errorf("the list is %+v", all)
+	}
+}
+
+func environmentKeepsWhatItLetsOut(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) { p.Network = "" })
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkRestricted || !e.EgressRules().Equal(sandbox.DefaultEgress()) {
+		w.Errorf("by default the network is %s and lets out %+v", e.Network, e.EgressRules())
+	}
+	rules := sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080}}}, PrivateCIDRs: []string{"10.20.0.0/16"}}
+	for _, want := range []sandbox.Egress{rules, {Allow: []sandbox.EgressRule{}}} {
+		w.environment(func(p *sandbox.PutEnvironment) { p.Network, p.Egress = sandbox.NetworkRestricted, &want })
+		if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Egress == nil || !e.Egress.Equal(want) {
+			w.Errorf("it lets out %+v, want %+v", e.Egress, want)
+		}
+	}
+	w.environment()
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkNone || e.Egress != nil || len(e.EgressRules().Allow) != 0 {
+		w.Errorf("without a network it lets out %+v", e.EgressRules())
 	}
 }
 
@@ -89,8 +108,15 @@ func environmentNamesWrongFields(w *world) {
 	}})
 	w.wantError(err, sandbox.Invalid, "", "type", "image", "network", "sleep_mode", "resources.memory_mb", "env.AGENT_DID", "ttl", "expiry_conditions[0]")
 
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"}})
-	w.wantError(err, sandbox.Invalid, "", "network") // the default is restricted, which must not become less by being left out
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkFull}})
+	w.wantError(err, sandbox.Invalid, "", "network")
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Egress: &sandbox.Egress{
+		Allow: []sandbox.EgressRule{{Host: "*"}, {Host: "github.com", Ports: []int{0}}}, PrivateCIDRs: []string{"0.0.0.0/0"},
+	}}})
+	w.wantError(err, sandbox.Invalid, "", "egress.allow[0].host", "egress.allow[1].ports[0]", "egress.private_cidrs[0]")
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Image: "player", Network: sandbox.NetworkNone, Egress: &sandbox.Egress{}}})
+	w.wantError(err, sandbox.Invalid, "", "egress")
 	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 0 {
 		w.Errorf("refused environments are listed: %+v", all)
 	}

@@ -87,6 +87,7 @@ CREATE TABLE sandboxes (
     env               TEXT    NOT NULL,
     confinement       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Confinement
     host_access       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.HostAccess
+    egress            TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Egress
     secrets_owed      BIGINT  NOT NULL DEFAULT 0, -- since when it lacks some; 0 when not
     sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
     ttl               BIGINT NOT NULL, -- microseconds

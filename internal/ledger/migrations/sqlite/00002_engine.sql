@@ -42,6 +42,9 @@ ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
 -- What it gets of the service's machine: JSON of sandbox.HostAccess.
 ALTER TABLE sandboxes ADD COLUMN host_access TEXT NOT NULL DEFAULT '{}';
 
+-- What it may reach, as its hosts file has it: JSON of sandbox.Egress.
+ALTER TABLE sandboxes ADD COLUMN egress TEXT NOT NULL DEFAULT '{}';
+
 -- Secrets of environments, encrypted under a key that is not in the ledger.
 CREATE TABLE environment_secrets (
     environment_id TEXT    NOT NULL REFERENCES environments (id),

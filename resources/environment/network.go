@@ -1,0 +1,165 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Network is the network block.
+type Network struct {
+	Mode         types.String `tfsdk:"mode"`
+	Allow        types.Set    `tfsdk:"allow"`
+	PrivateCIDRs types.Set    `tfsdk:"private_cidrs"`
+}
+
+func networkBlock() schema.Block {
+	var hosts []string
+	for _, r := range sandbox.DefaultEgress().Allow {
+		hosts = append(hosts, "`"+r.Host+"`")
+	}
+	texts := []validator.Set{setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+	return schema.SingleNestedBlock{
+		MarkdownDescription: "What a sandbox may reach.",
+		Attributes: map[string]schema.Attribute{
+			"mode": schema.StringAttribute{
+				MarkdownDescription: "`restricted` lets out what `allow` names, through a gateway that logs every attempt; `none` is loopback only. " +
+					"`full` is not built yet. Default: `restricted`.",
+				Optional: true,
+				Computed: true,
+				Default:  stringdefault.StaticString(string(sandbox.NetworkRestricted)),
+			},
+			"allow": schema.SetAttribute{
+				MarkdownDescription: "Hosts that a `restricted` sandbox may reach, by TLS or plain HTTP: `api.github.com`, `model.internal:8080`, " +
+					"or `*.example.com` for all below `example.com`, which is not meant itself. Without a port, 443 and 80. " +
+					"An empty set allows nothing. Default: " + strings.Join(hosts, ", ") + ".",
+				Optional:    true,
+				ElementType: types.StringType,
+				Validators:  texts,
+			},
+			"private_cidrs": schema.SetAttribute{
+				MarkdownDescription: "Private ranges, such as `10.20.0.0/16`, in which an allowed host may lie. Other private addresses are refused, whatever name leads to them.",
+				Optional:            true,
+				ElementType:         types.StringType,
+				Validators:          texts,
+			},
+		},
+	}
+}
+
+// expandNetwork writes the block into a specification. What is null or unknown stays zero.
+func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpec) diag.Diagnostics {
+	var diags diag.Diagnostics
+	if n == nil {
+		return diags
+	}
+	spec.Network = sandbox.NetworkMode(n.Mode.ValueString())
+	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() {
+		return diags
+	}
+	e := sandbox.DefaultEgress()
+	if !n.Allow.IsNull() {
+		e.Allow = expandRules(known(expandStrings(ctx, n.Allow, &diags)))
+	}
+	e.PrivateCIDRs = known(expandStrings(ctx, n.PrivateCIDRs, &diags))
+	spec.Egress = &e
+	return diags
+}
+
+// known returns the known values, sorted.
+func known(list []types.String) []string {
+	var values []string
+	for _, v := range list {
+		if !v.IsUnknown() {
+			values = append(values, v.ValueString())
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
+// expandRules makes one rule of all that is said of a host. What is no port stays part of the name,
+// which is refused as such.
+func expandRules(texts []string) []sandbox.EgressRule {
+	rules := []sandbox.EgressRule{}
+	for _, text := range texts {
+		host, ports := text, []int(nil)
+		if name, number, ok := strings.Cut(text, ":"); ok {
+			if port, err := strconv.Atoi(number); err == nil {
+				host, ports = name, []int{port}
+			}
+		}
+		i := slices.IndexFunc(rules, func(r sandbox.EgressRule) bool { return r.Host == host })
+		switch {
+		case i < 0:
+			rules = append(rules, sandbox.EgressRule{Host: host, Ports: ports})
+		case len(rules[i].Ports) == 0:
+			rules[i].Ports = slices.Concat(sandbox.DefaultEgressPorts, ports)
+		default:
+			rules[i].Ports = append(rules[i].Ports, ports...)
+		}
+	}
+	for i := range rules {
+		slices.Sort(rules[i].Ports)
+		rules[i].Ports = slices.Compact(rules[i].Ports)
+	}
+	return rules
+}
+
+// flattenRules writes rules as expandRules reads them.
+func flattenRules(rules []sandbox.EgressRule) []string {
+	texts := []string{}
+	for _, r := range rules {
+		if len(r.Ports) == 0 {
+			texts = append(texts, r.Host)
+		}
+		for _, port := range r.Ports {
+			texts = append(texts, fmt.Sprintf("%s:%d", r.Host, port))
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// flattenNetwork keeps the model's block when it says what the environment has.
+func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
+	var now sandbox.EnvironmentSpec
+	diags := expandNetwork(ctx, m.Network, &now)
+	if m.Network != nil && now.Network == spec.Network && (now.Egress == nil) == (spec.Egress == nil) &&
+		sameEgress(now.EgressRules(), spec.EgressRules()) {
+		return diags
+	}
+	n := &Network{Mode: types.StringValue(string(spec.Network)), Allow: types.SetNull(types.StringType), PrivateCIDRs: types.SetNull(types.StringType)}
+	if spec.Egress != nil {
+		n.Allow = setOf(ctx, flattenRules(spec.Egress.Allow), &diags)
+		if len(spec.Egress.PrivateCIDRs) > 0 {
+			n.PrivateCIDRs = setOf(ctx, spec.Egress.PrivateCIDRs, &diags)
+		}
+	}
+	m.Network = n
+	return diags
+}
+
+// sameEgress reports whether two let out the same, in whatever order they say so.
+func sameEgress(a, b sandbox.Egress) bool {
+	return slices.Equal(flattenRules(a.Allow), flattenRules(b.Allow)) &&
+		slices.Equal(slices.Sorted(slices.Values(a.PrivateCIDRs)), slices.Sorted(slices.Values(b.PrivateCIDRs)))
+}
+
+func setOf(ctx context.Context, texts []string, diags *diag.Diagnostics) types.Set {
+	s, d := types.SetValueFrom(ctx, types.StringType, texts)
+	diags.Append(d...)
+	return s
+}
