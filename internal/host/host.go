@@ -24,7 +24,7 @@ type Config struct {
 	// Variables may be passed to sandboxes; "*" stands for all of them.
 	Variables []string
 	// LookupEnv reads a variable; nil means os.LookupEnv.
-	LookupEnv func(name string) (string, bool)
+	LookupEnv func(name string) (string, bool) `json:"-"`
 }
 
 // Host is the machine as sandboxes may have it. A nil *Host allows nothing.
