@@ -17,11 +17,11 @@
 //
 //	desired   phase     lease status   next action
 //	present   pending   pending        spawn; assign, when it was taken from a warm pool
-//	present   awake     active         sleep when idle
-//	present   asleep    active         wake when used
+//	present   awake     active         sleep when idle; save when a checkpoint is due
+//	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
-//	gone      awake     expired        kill
-//	gone      asleep    expired        kill
+//	gone      awake     expired        save if it holds a state, which freezes it; kill
+//	gone      asleep    expired        save if it holds a state; kill
 //	gone      gone      destroyed      none, for ever
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
@@ -39,6 +39,31 @@
 //
 // Status is derived and not stored. desired never goes back to present, and phase never leaves
 // gone: the next life is the next generation, on its own row.
+//
+// # State
+//
+// Where an environment keeps /data, a sandbox has a role to what its key names (state.go):
+//
+//	              first step, nobody holds it
+//	(new) ───────────────────────────────────────> holder ───> done   saved for the last time
+//	  │ │   the holder has ended      let go          │
+//	  │ └────────────────────> waiting ───────────────┘ └─────> lost   it never could be
+//	  └────────────────────────────────────────────────────────> copy   the holder lives
+//	        (scope agent only)
+//
+// At most one sandbox holds a key, which an index of the ledger sees to, and it alone publishes. Role
+// and publication change in transactions only: the claim of the first step gives the role, the settling
+// of a save publishes, and only while its claim holds. So a late save of generation g never replaces
+// what g+1 saved, and each generation begins with what was published last. The steps:
+//
+//	spawn, assign   also restore: what was published, or initial_state; then the skills. Nobody uses
+//	                the sandbox before, so it may be done again.
+//	save, checkpoint   freeze, read, thaw, upload, publish. Uses wait for the thaw, not for the upload.
+//	save, the last one freeze for good, read, upload, publish, let go; the next step is kill.
+//	thaw            what a process left frozen that died while it read
+//
+// An object's name is stored, as doomed, before anything is uploaded under it; publishing takes it off
+// that list and puts the one that it replaces there. CollectStates deletes what is doomed and due.
 //
 // # Who may write what
 //
@@ -63,6 +88,14 @@
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on
 //	the ledger was emptied    what carries its label is reported and not destroyed
+//	a checkpoint fails        the lease lives on and says so; it is tried again at the pace of checkpoints,
+//	                          and where /data is too large once it has changed
+//	the last save fails       the sandbox stays, frozen and paid for, and the next generation waits; it is
+//	                          tried for retry_for, or discard's three times, and then given up (lost).
+//	                          While the backend is away nothing is given up
+//	a state cannot be read    for now: the lease stays pending. For good: it ends by failed. It never
+//	                          begins without; an operator deletes the saved state to begin anew
+//	the sandbox vanished      its last checkpoint stands
 //
 // # What is not in the ledger
 //

@@ -17,6 +17,7 @@ type Service interface {
 	Environments
 	Leases
 	Conditions
+	States
 	Reports
 	Maintenance
 }
@@ -77,6 +78,15 @@ type Conditions interface {
 	// Deliver stores a condition and applies it in one transaction, and returns once that is
 	// durable. Errors: Invalid; Conflict with ReasonOtherBody when the id was used for another body.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
+}
+
+// States manages what is kept of /data.
+type States interface {
+	// ListStates returns saved states by key.
+	ListStates(ctx context.Context, f StateFilter) ([]SavedState, error)
+	// DeleteState forgets what is saved under a key: who is next begins anew. Errors: NotFound;
+	// Conflict while a sandbox that was in use holds it, which would save it again.
+	DeleteState(ctx context.Context, key string) error
 }
 
 // Reports reads the ledger.

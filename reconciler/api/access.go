@@ -189,6 +189,20 @@ func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receip
 	return s.service.Deliver(ctx, d)
 }
 
+func (s scoped) ListStates(ctx context.Context, f sandbox.StateFilter) ([]sandbox.SavedState, error) {
+	if err := s.environment(f.EnvironmentID); err != nil {
+		return nil, err
+	}
+	return s.service.ListStates(ctx, f)
+}
+
+func (s scoped) DeleteState(ctx context.Context, key string) error {
+	if err := s.everything("deleting a state"); err != nil {
+		return err
+	}
+	return s.service.DeleteState(ctx, key)
+}
+
 func (s scoped) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 	return s.service.Ledger(ctx) // an id, a version and prices: every token may know them
 }

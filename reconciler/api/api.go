@@ -106,6 +106,7 @@ func (s *server) register(version string) error {
 	s.registerFiles(doc)
 	s.registerEvents(doc)
 	s.registerReports(doc)
+	s.registerStates(doc)
 	s.registerMaintenance(doc)
 	s.registerProbes(doc)
 	openapi, err := doc.finish()

@@ -64,6 +64,11 @@ type DriftPage struct {
 	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`
 }
 
+// StatePage is a page of saved states.
+type StatePage struct {
+	States []sandbox.SavedState `json:"states" nullable:"false"`
+}
+
 // RenewRequest is the body of a renewal.
 type RenewRequest struct {
 	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replace the lease's own settings; absent keeps them."`
