@@ -16,14 +16,14 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 		p.WarmPool = &sandbox.WarmPool{Size: 1}
 		p.MaxLifetime = sandbox.Duration(lifetime)
 	})
-	w.eventually("a sandbox waits", func() bool { return w.poolReady("catan") == 1 })
+	w.eventually("a sandbox waits", func() bool { return w.poolReady() == 1 })
 	w.environment("catan", func(p *sandbox.PutEnvironment) { // no further one, so that only ann's is there
 		p.WarmPool = &sandbox.WarmPool{Size: 1, Paused: true}
 		p.MaxLifetime = sandbox.Duration(lifetime)
 	})
 	l := w.acquire(agent(0), "catan")
-	if w.poolReady("catan") != 0 || w.containers() != 1 {
-		t.Fatalf("%d wait and %d containers exist: it did not come from the pool", w.poolReady("catan"), w.containers())
+	if w.poolReady() != 0 || w.containers() != 1 {
+		t.Fatalf("%d wait and %d containers exist: it did not come from the pool", w.poolReady(), w.containers())
 	}
 	if got := w.exec(l.ID, "sh", "-c", `echo "$AGENT_DID $ENVIRONMENT_ID"`); got != agent(0)+" catan\n" {
 		t.Errorf("a command sees %q", got)
@@ -44,10 +44,10 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 	w.start()
 }
 
-// poolReady is how many sandboxes wait in an environment's pool.
-func (w *world) poolReady(environment string) int64 {
+// poolReady is how many sandboxes wait in the pool of catan.
+func (w *world) poolReady() int64 {
 	w.Helper()
-	e, err := w.service.GetEnvironment(w.Context(), environment)
+	e, err := w.service.GetEnvironment(w.Context(), "catan")
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -366,7 +366,7 @@ func TestReplicasDoNotOverfillAPool(t *testing.T) {
 			seen[l.SandboxID] = true
 		}
 	}
-	b.eventually("the pool is full", func() bool { return b.poolReady("catan") == size })
+	b.eventually("the pool is full", func() bool { return b.poolReady() == size })
 	if n := a.containers(); n != size+len(seen) {
 		t.Errorf("there are %d containers for %d leases and a pool of %d", n, len(seen), size)
 	}

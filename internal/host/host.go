@@ -45,17 +45,17 @@ func New(c Config) (*Host, error) {
 		h.config.LookupEnv = os.LookupEnv
 	}
 	for _, dir := range c.Directories {
-		real, err := resolve(dir)
+		target, err := resolve(dir)
 		if err != nil {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: %w", dir, err)
 		}
-		if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		if info, err := os.Stat(target); err != nil || !info.IsDir() {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: it is no directory", dir)
 		}
-		if secret := forbiddenBy(real); secret != "" {
+		if secret := forbiddenBy(target); secret != "" {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: no sandbox may have %s", dir, secret)
 		}
-		h.directories = append(h.directories, real)
+		h.directories = append(h.directories, target)
 	}
 	return h, nil
 }
@@ -114,25 +114,25 @@ func (h *Host) variableProblem(name string) string {
 }
 
 // allowed returns a path without links if it lies in an allowed directory, or what is wrong with it.
-func (h *Host) allowed(p string) (real, problem string) {
+func (h *Host) allowed(p string) (target, problem string) {
 	refused := fmt.Sprintf("%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
 	if h == nil || len(h.directories) == 0 {
 		return "", refused
 	}
-	real, err := resolve(p)
+	target, err := resolve(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Sprintf("%q is not there", p)
 	}
 	if err != nil {
 		return "", fmt.Sprintf("%q: %v", p, err)
 	}
-	if !slices.ContainsFunc(h.directories, func(dir string) bool { return sandbox.Within(real, dir) }) {
-		if real != p {
-			refused += fmt.Sprintf(" (it leads to %s)", real)
+	if !slices.ContainsFunc(h.directories, func(dir string) bool { return sandbox.Within(target, dir) }) {
+		if target != p {
+			refused += fmt.Sprintf(" (it leads to %s)", target)
 		}
 		return "", refused
 	}
-	return real, ""
+	return target, ""
 }
 
 // Env returns the variables that a sandbox is passed. Errors: Invalid, as Check.
@@ -165,14 +165,14 @@ func (h *Host) Open(c sandbox.Copy) (dir string, stream io.ReadCloser, err error
 	if err := h.Check("what a sandbox is given a copy of", sandbox.HostAccess{Copies: []sandbox.Copy{c}}); err != nil {
 		return "", nil, err
 	}
-	real, _ := h.allowed(c.Source)
-	info, err := os.Stat(real)
+	source, _ := h.allowed(c.Source)
+	info, err := os.Stat(source)
 	if err != nil {
 		return "", nil, sandbox.Errorf(sandbox.Invalid, "copying %s: %w", c.Source, err)
 	}
-	root, name, dir := real, "", c.Target
+	root, name, dir := source, "", c.Target
 	if !info.IsDir() {
-		root, name, dir = filepath.Dir(real), filepath.Base(real), path.Dir(c.Target)
+		root, name, dir = filepath.Dir(source), filepath.Base(source), path.Dir(c.Target)
 	}
 	tree, err := os.OpenRoot(root)
 	if err != nil {

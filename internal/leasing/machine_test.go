@@ -162,7 +162,7 @@ func (m *machine) begin() {
 
 func (m *machine) put(p sandbox.PutEnvironment) {
 	m.env[p.ID] = p
-	m.call(func(ctx context.Context) error {
+	_ = m.call(func(ctx context.Context) error {
 		_, err := m.at.engine.PutEnvironment(ctx, p)
 		return err
 	})

@@ -267,7 +267,7 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
 	st, cause := &s.State, out.err
 	if e.life.Err() != nil {
-		return nil // broken off to close: whoever works on it next does it anew
+		return nil //nolint:nilerr // broken off to close: whoever works on it next does it anew
 	}
 	code := sandbox.CodeOf(cause)
 	isNew := st.FailingSince == 0 || t.last() && s.Attempts == 0

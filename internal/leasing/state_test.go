@@ -120,11 +120,11 @@ func (w *world) write(leaseID, text string) {
 	w.exec(leaseID, "echo", "written")
 }
 
-// die ends an agent's life after a second more.
-func (w *world) die(agent string) {
+// die ends ann's life after a second more.
+func (w *world) die() {
 	w.Helper()
 	later(time.Second)
-	w.condition("agent.death", agent)
+	w.condition("agent.death", ann)
 }
 
 // remembers checks what a lease's sandbox has of the story.
@@ -155,7 +155,7 @@ func TestStateOfADeadAgentIsThereInItsNextLife(t *testing.T) {
 		w.environment(kept(never))
 		first := w.acquire(ann)
 		w.write(annLease, "the dragon sleeps")
-		w.die(ann)
+		w.die()
 		next := w.acquire(ann) // at once: it waits for the save
 		if next.Generation != 2 {
 			t.Fatalf("generation %d", next.Generation)
@@ -200,7 +200,7 @@ func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing
 		w.environment(seed("buy low"))
 		w.remembers(w.acquire(ann), "once upon a time")
 		w.write(annLease, "a dragon came")
-		w.die(ann)
+		w.die()
 		w.environment(seed("sell high"))
 		second := w.acquire(ann)
 		w.remembers(second, "a dragon came")
@@ -221,7 +221,7 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 		w.environment(kept())
 		l := w.acquire(ann)
 		w.bucket.fail(bucketDown)
-		w.die(ann)
+		w.die()
 		later(20 * time.Minute)
 		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
 			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
@@ -251,7 +251,7 @@ func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
 		l := w.acquire(ann)
 		w.write(annLease, "kept")
 		w.bucket.fail(bucketDown)
-		w.die(ann)
+		w.die()
 		later(time.Hour)
 		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
 		if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), bucketDown.Message) {
@@ -283,11 +283,11 @@ func TestStateThatCanNeverBeSavedIsGivenUpAsWanted(t *testing.T) {
 				w.environment(kept(never, tc.spec))
 				first := w.acquire(ann)
 				w.write(annLease, "saved")
-				w.die(ann)
+				w.die()
 				l := w.acquire(ann)
 				w.write(annLease, "lost")
 				w.bucket.fail(bucketDown)
-				w.die(ann)
+				w.die()
 				later(tc.stays)
 				w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
 				later(2 * time.Minute)
@@ -386,7 +386,7 @@ func TestStateThatIsTooLargeIsToldOnceAndSavedUnderALargerLimit(t *testing.T) {
 		l := w.acquire(ann)
 		w.write(annLease, strings.Repeat("la", 1<<20))
 		later(10 * time.Minute)
-		w.die(ann)
+		w.die()
 		later(2 * time.Minute)
 		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
 		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 2 {
@@ -451,14 +451,14 @@ func TestSandboxIsNotFrozenWhileAnotherReplicaMayStartACommandInIt(t *testing.T)
 		}
 		go command()
 		synctest.Wait()
-		w.die(ann)
+		w.die()
 		later(3 * time.Second)
 		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StateRunning {
 			t.Errorf("3 seconds after its end, with a command of another replica, it is %q", s)
 		}
 		later(4 * time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
-		<-running // it ended with its sandbox, or in the fake by itself
+		_ = <-running // it ended with its sandbox, or in the fake by itself
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
@@ -498,7 +498,7 @@ func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 				w.Fatal(err)
 			}
 			w.backend.WriteFile(l.SandboxID, story, "written last")
-			w.die(ann)
+			w.die()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -571,7 +571,7 @@ func TestLateSaveOfAnOlderGenerationReplacesNothing(t *testing.T) {
 		second := w.acquire(ann)
 		w.remembers(second, "one")
 		w.write(annLease, "two")
-		w.die(ann)
+		w.die()
 		later(time.Second)
 		close(released) // now generation 1's first save comes to its end
 		<-closed
@@ -628,7 +628,7 @@ func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
 		w.environment(kept(never))
 		w.acquire(ann)
 		w.write(annLease, "one")
-		w.die(ann)
+		w.die()
 		later(time.Second)
 		w.bucket.fail(bucketDown)
 		acquire := sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"}
@@ -639,7 +639,7 @@ func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
 		w.bucket.fault(nil)
 		later(31 * time.Second)
 		w.remembers(w.lease(annLease), "one")
-		w.die(ann)
+		w.die()
 		later(time.Second)
 		for _, object := range w.bucket.names() {
 			if err := w.bucket.Store.Delete(w.Context(), object); err != nil {
@@ -664,7 +664,7 @@ func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
 		later(time.Second)
 		first := w.acquire(ann)
 		w.write(annLease, "one")
-		w.die(ann)
+		w.die()
 		next := w.acquire(ann)
 		w.remembers(next, "one")
 		w.remembers(w.acquire(bob), "")

@@ -104,9 +104,9 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 		began := time.Now()
 		w.environment(settings(&sandbox.Budget{Monthly: 100_080_000})) // ten hours
 		var want []sandbox.BudgetReached
-		until := func(hours time.Duration, month string, percent int64) {
+		until := func(hours int, month string, percent int64) {
 			t.Helper()
-			later(time.Until(began.Add(hours*time.Hour - time.Minute)))
+			later(time.Until(began.Add(time.Duration(hours)*time.Hour - time.Minute)))
 			if got := toldOf(t, w.engine); len(got) != len(want) {
 				t.Fatalf("a minute before %d h it was told of %+v", hours, got)
 			}

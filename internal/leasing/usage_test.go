@@ -190,13 +190,14 @@ func (m *meter) pass() {
 			row = new(sandbox.CostRow)
 			m.used[lease] = row
 		}
-		if o.State == sandbox.StateRunning {
+		switch o.State {
+		case sandbox.StateRunning:
 			row.AwakeSeconds += length.Seconds()
 			if cpu := (length / 7).Truncate(time.Microsecond); active[id] {
 				m.backend.Burn(id, cpu)
 				row.CPUSeconds += cpu.Seconds()
 			}
-		} else if o.State == sandbox.StatePaused {
+		case sandbox.StatePaused:
 			row.AsleepSeconds += length.Seconds()
 		}
 	}

@@ -251,8 +251,8 @@ func (a audited) networks() map[string]*network.EndpointSettings {
 
 func engineSocket(a audited) string {
 	for _, m := range a.container.Mounts {
-		switch name := path.Base(m.Source); {
-		case name == "docker.sock", name == "containerd.sock", name == "podman.sock":
+		switch path.Base(m.Source) {
+		case "docker.sock", "containerd.sock", "podman.sock":
 			return fmt.Sprintf("%s is at %s", m.Source, m.Destination)
 		}
 	}

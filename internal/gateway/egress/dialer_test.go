@@ -39,7 +39,6 @@ func always(addrs ...string) names {
 type wire struct {
 	mu      sync.Mutex // guards what follows
 	dialled []string
-	open    int
 	fails   []string
 	hangs   []string
 }

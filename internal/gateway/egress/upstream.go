@@ -113,7 +113,7 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 	}
 	// Nothing follows the header until the sandbox has spoken, in TLS and in HTTP alike.
 	in := bufio.NewReader(io.LimitReader(conn, maxUpstreamHeader))
-	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
+	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // its body is the tunnel
 	if err != nil {
 		return fail(ConnectFailed, err, "read what the upstream proxy says of %s", target)
 	}

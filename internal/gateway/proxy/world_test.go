@@ -182,9 +182,9 @@ func (w *world) await(what string, wanted func(audit.Record) bool) audit.Record 
 }
 
 // refused waits for the record of a refusal.
-func (w *world) refused(reason policy.Reason) audit.Record {
+func (w *world) refused(reason policy.Reason) {
 	w.t.Helper()
-	return w.await("that something is refused: "+string(reason), func(r audit.Record) bool {
+	w.await("that something is refused: "+string(reason), func(r audit.Record) bool {
 		return r.Kind == audit.Closed && r.Verdict == audit.Refused && r.Reason == reason
 	})
 }
@@ -298,7 +298,9 @@ func (o *outside) serve(t testing.TB, l net.Listener) string {
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
 		_ = server.Close()
-		<-done
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return l.Addr().String()
 }
