@@ -3,6 +3,7 @@ package docker_test
 import (
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -108,6 +109,22 @@ func TestTheGatewayOfARemoteEngineIsToldThroughTheEngine(t *testing.T) {
 	r.wantOut(t, spec.Handle, "spawned over the network", true)
 	line.cut()
 	must(t, remote.Kill(t.Context(), spec.Handle))
+}
+
+// What counts is what the sandbox is charged for; the program's own pages are shared by all.
+func TestProcess1StaysSmallWhateverGoesThroughIt(t *testing.T) {
+	t.Parallel()
+	r := newRestricted(t)
+	h := r.spawn(t)
+	for range 3 {
+		r.probe(t, h, "pull", "https://good.test/zeros")
+	}
+	kib, err := strconv.Atoi(r.probe(t, h, "memory"))
+	must(t, err)
+	if kib > 5<<10 {
+		t.Errorf("process 1 has %d KiB in memory", kib)
+	}
+	t.Logf("process 1 has %d KiB in memory", kib)
 }
 
 func TestTheGatewayIsConfinedToo(t *testing.T) {

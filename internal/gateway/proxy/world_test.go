@@ -389,6 +389,13 @@ func (o *outside) connect(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	return d.DialContext(ctx, "tcp", local)
 }
 
+// local returns the local address that stands for one outside.
+func (o *outside) local(address string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.servers[netip.MustParseAddrPort(address)]
+}
+
 // reached lists what was connected to.
 func (o *outside) reached() []string {
 	o.mu.Lock()

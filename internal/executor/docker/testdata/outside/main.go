@@ -58,7 +58,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	case "/redirect":
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	case "/zeros":
-		_, _ = io.CopyN(w, zeros{}, 1<<30)
+		_, _ = io.CopyN(w, zeros{}, 256<<20)
 	default:
 		name := ""
 		if r.TLS != nil {

@@ -9,6 +9,8 @@
 //	probe raw <text>                           any bytes to the proxy
 //	probe tcp|udp <address>
 //	probe socket <path>                        a unix socket, as a proxy
+//	probe pull <url>                           says how long its content took, and how much it was
+//	probe memory                               says what process 1 has in memory, in KiB
 //	probe packet                               raw and packet sockets
 //	probe resolve <server> <name>
 package main
@@ -64,6 +66,10 @@ func try(kind string, args []string) (string, error) {
 		return talk(kind, args[0], "GET / HTTP/1.0\r\n\r\n")
 	case "socket":
 		return talk("unix", args[0], "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n")
+	case "pull":
+		return pull(args[0])
+	case "memory":
+		return memory()
 	case "packet":
 		return packet()
 	case "resolve":
@@ -94,6 +100,33 @@ func get(address string, via func(*http.Request) (*url.URL, error)) (string, err
 		err = fmt.Errorf("status %d: %s", res.StatusCode, b)
 	}
 	return string(b), err
+}
+
+func pull(address string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	res, err := client.Get(address)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	began := time.Now()
+	n, err := io.Copy(io.Discard, res.Body)
+	return fmt.Sprintf("%d %d", time.Since(began), n), err
+}
+
+func memory() (string, error) {
+	b, err := os.ReadFile("/proc/1/status")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if kib, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			return strings.TrimSuffix(strings.TrimSpace(kib), " kB"), nil
+		}
+	}
+	return "", errors.New("the kernel does not say")
 }
 
 // tunnel opens a tunnel through the proxy.
