@@ -32,6 +32,7 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 	b.Logf("rolling up %d periods took %s", benchPeriods, time.Since(began))
 	for _, group := range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
 		b.Run(string(group), func(b *testing.B) {
+			before := cpuTime(b)
 			for b.Loop() {
 				report, err := engine.Costs(b.Context(), sandbox.CostQuery{GroupBy: group, From: month, To: month.AddDate(0, 1, 0)})
 				if err != nil {
@@ -41,6 +42,7 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 					b.Fatalf("the total is %+v", report.Total)
 				}
 			}
+			b.ReportMetric((cpuTime(b)-before).Seconds()*1e3/float64(b.N), "cpu-ms/report")
 		})
 	}
 }
