@@ -103,36 +103,36 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 		add(name.of(r), r)
 	}
 	add("total", report.Total)
-	alignRight(rows, 1)
+	alignRight(rows, 1, len(rows[0]))
 	for _, cells := range rows {
 		t.row(cells...)
 	}
 }
 
 func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
-	rows := [][]string{{"MONTH (UTC)", "ACCOUNT", "PRICE BOOK", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET"}}
+	rows := [][]string{{"MONTH (UTC)", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET", "PRICE BOOK", "ACCOUNT"}}
 	for _, a := range accounts {
-		account := []string{a.Month, string(a.Backend) + " " + a.Instance}
-		rows = append(rows, statementRows(account, a.Statement)...)
+		account := string(a.Backend) + " " + a.Instance
+		rows = append(rows, statementRows(a.Month, account, a.Statement)...)
 		if a.Shadow.PriceBook != a.PriceBook {
-			rows = append(rows, statementRows(account, a.Shadow)...)
+			rows = append(rows, statementRows(a.Month, account, a.Shadow)...)
 		}
 	}
-	alignRight(rows, 5)
+	alignRight(rows, 3, 8)
 	for _, cells := range rows {
 		t.row(cells...)
 	}
 }
 
 // statementRows are the lines of one statement and their sum.
-func statementRows(account []string, s sandbox.Statement) [][]string {
+func statementRows(month, account string, s sandbox.Statement) [][]string {
 	book := s.PriceBook
 	if s.AsOf != "" {
 		book += " of " + s.AsOf
 	}
 	figure := func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
 	line := func(cells ...string) []string {
-		return append([]string{account[0], account[1], book}, cells...)
+		return append(append([]string{month}, cells...), book, account)
 	}
 	var rows [][]string
 	for _, l := range s.Lines {

@@ -42,16 +42,17 @@ func (t *table) row(cells ...string) {
 	_, _ = io.WriteString(t.w, line) // kept for Flush
 }
 
-// alignRight pads the cells of the columns from one on, so that figures stand below each other.
-func alignRight(rows [][]string, from int) {
-	width := make(map[int]int)
+// alignRight pads the cells of the columns from one to before another, so that figures stand below
+// each other.
+func alignRight(rows [][]string, from, to int) {
+	width := make([]int, to)
 	for _, cells := range rows {
-		for i := from; i < len(cells); i++ {
+		for i := from; i < to; i++ {
 			width[i] = max(width[i], utf8.RuneCountInString(cells[i]))
 		}
 	}
 	for _, cells := range rows {
-		for i := from; i < len(cells); i++ {
+		for i := from; i < to; i++ {
 			cells[i] = fmt.Sprintf("%*s", width[i], cells[i])
 		}
 	}

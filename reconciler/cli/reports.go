@@ -75,7 +75,7 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		if e.LeaseID != "" {
 			subject = e.LeaseID + "#" + strconv.FormatInt(e.Generation, 10)
 		}
-		_, err := fmt.Fprintf(out, "%s  %-22s  %s  %s\n", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
+		_, err := fmt.Fprintf(out, "%s  %-26s  %s  %s\n", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
 		return err
 	}
 }

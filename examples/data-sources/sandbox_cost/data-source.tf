@@ -5,7 +5,7 @@ data "sandbox_cost" "catan" {
 }
 
 output "cost_by_agent" {
-  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, $${r.net_usd}" }
+  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, ${r.net_usd} USD" }
 }
 
 output "total_usd" {
