@@ -16,10 +16,10 @@ const (
 
 // A batch bounds one write, so that nobody waits long for it; between two, others have their turn.
 const (
-	retireSandboxes = 50
-	retireEvents    = 1000
-	retireRows      = 500
-	retirePause     = 10 * time.Millisecond
+	retireSandboxes = 20
+	retireEvents    = 500
+	retireRows      = 200
+	retirePause     = 20 * time.Millisecond
 )
 
 // Retired counts what Retire has removed.
@@ -47,6 +47,14 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 	if ttl < MinCleanupTTL {
 		return sum, sandbox.Errorf(sandbox.Invalid, "a cleanup ttl of %s is too short: it must be at least %s", ttl, MinCleanupTTL)
 	}
+	var before ledger.Time
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		before, err = tx.RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		return err
+	})
+	if err != nil {
+		return sum, err
+	}
 	for _, step := range []retireStep{
 		e.retireSandboxes,
 		retireRowsOf((*ledger.Tx).RetireEnvironments, func(r *Retired) *int64 { return &r.Environments }),
@@ -54,7 +62,7 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 		retireRowsOf((*ledger.Tx).RemoveDeliveries, func(r *Retired) *int64 { return &r.Deliveries }),
 		retireRowsOf((*ledger.Tx).RemoveFindings, func(r *Retired) *int64 { return &r.Findings }),
 	} {
-		done, err := e.retireAll(ctx, ledger.SpanOf(sandbox.Duration(ttl)), step)
+		done, err := e.retireAll(ctx, before, step)
 		sum.add(done)
 		if err != nil {
 			return sum, err
@@ -64,15 +72,12 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 }
 
 // retireAll takes a step until there is no more to do.
-func (e *Engine) retireAll(ctx context.Context, ttl ledger.Span, step retireStep) (sum Retired, err error) {
+func (e *Engine) retireAll(ctx context.Context, before ledger.Time, step retireStep) (sum Retired, err error) {
 	for {
 		var done Retired
 		var more bool
-		err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-			before, err := tx.RetainedSince(ttl)
-			if err == nil {
-				done, more, err = step(tx, before)
-			}
+		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			done, more, err = step(tx, before)
 			return err
 		})
 		if err != nil {
@@ -104,15 +109,9 @@ func (e *Engine) retireSandboxes(tx *ledger.Tx, before ledger.Time) (done Retire
 			return done, true, err
 		}
 	}
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	costs, err := e.costsOf(tx, ids)
-	if err != nil {
-		return done, false, err
-	}
-	events, err := tx.RetireSandboxes(rows, costs)
+	events, err := tx.RetireSandboxes(rows, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
+		return costsBySandbox(tx, periods)
+	})
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == retireSandboxes, err
 }

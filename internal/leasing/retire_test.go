@@ -166,9 +166,10 @@ func TestOneBatchIsBounded(t *testing.T) {
 		if err != nil || done.Sandboxes != 71 || done.Events != 4500+70*30+1 {
 			t.Errorf("removed %+v: %v", done, err)
 		}
-		// Four batches of the large one and its rest, three of the others, and a look: seven pauses.
-		if batches := time.Since(began) / (10 * time.Millisecond); batches < 7 {
-			t.Errorf("it took %d batches", batches)
+		// Nine batches for the large one, with at most 500 events each, and five for the others; pauses
+		// between them.
+		if pauses := time.Since(began) / (20 * time.Millisecond); pauses != 13 {
+			t.Errorf("there were %d pauses between batches", pauses)
 		}
 	})
 }

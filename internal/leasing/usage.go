@@ -106,6 +106,11 @@ func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox
 	if err != nil {
 		return nil, err
 	}
+	return costsBySandbox(tx, periods)
+}
+
+// costsBySandbox returns what usage periods come to, by sandbox.
+func costsBySandbox(tx *ledger.Tx, periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
 	books, err := tx.PriceBooks()
 	if err != nil {
 		return nil, err

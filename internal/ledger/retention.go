@@ -1,8 +1,8 @@
 package ledger
 
 import (
+	"database/sql"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -97,89 +97,90 @@ func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them. It returns how many events it removed. costs are theirs, by id.
-func (tx *Tx) RetireSandboxes(rows []Sandbox, costs map[string]sandbox.NanoUSD) (int64, error) {
+// to stay of them. costs sums what the periods come to, by sandbox. It returns how many events it
+// removed.
+func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[string]sandbox.NanoUSD, error)) (int64, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	if err := tx.keepRetired(rows, ids, costs); err != nil {
-		return 0, err
-	}
-	if err := tx.removePeriods(ids); err != nil {
-		return 0, err
-	}
-	events, err := tx.purge("sandbox_id IN ? AND sandbox_id <> ''", ids)
+	events, err := tx.removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := rowCount("retiring sandboxes", tx.db.Where("sandbox_id IN ?", ids).Delete(&Hold{})); err != nil {
+	var periods []UsagePeriod
+	if err := tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING *", ids).Scan(&periods).Error; err != nil {
+		return 0, unavailable("removing usage", err)
+	}
+	sums, err := costs(periods)
+	if err != nil {
 		return 0, err
 	}
-	_, err = rowCount("retiring sandboxes", tx.db.Where("id IN ?", ids).Delete(&Sandbox{}))
-	return events, err
+	if err := tx.create(tx.retirements(rows, events, sums)); err != nil {
+		return 0, err
+	}
+	if _, err := rowCount("retiring sandboxes", tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
+		return 0, err
+	}
+	return int64(len(events)), tx.noteRemoved(events, periods)
 }
 
-// keepRetired stores what stays of sandboxes.
-func (tx *Tx) keepRetired(rows []Sandbox, ids []string, costs map[string]sandbox.NanoUSD) error {
-	var last []struct {
-		SandboxID string
-		ID        int64
-	}
-	err := tx.db.Model(&Event{}).Select("sandbox_id, max(id) AS id").
-		Where("sandbox_id IN ? AND sandbox_id <> ''", ids).Group("sandbox_id").Scan(&last).Error
-	if err != nil {
-		return unavailable("reading events", err)
-	}
-	lastOf := make(map[string]int64, len(last))
-	for _, e := range last {
-		lastOf[e.SandboxID] = e.ID
+// retirements are what stays of sandboxes.
+func (tx *Tx) retirements(rows []Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD) *[]Retirement {
+	last := make(map[string]int64)
+	for _, e := range events {
+		last[e.SandboxID] = max(last[e.SandboxID], e.ID)
 	}
 	kept := make([]Retirement, len(rows))
 	for i := range rows {
 		s := &rows[i]
 		kept[i] = Retirement{
 			ID: s.ID, LeaseID: s.Lease(), Generation: s.Generation, EnvironmentID: s.EnvironmentID, Owner: s.Owner,
-			LedgerID: s.LedgerID, LastSequence: s.LastSequence, LastEventID: lastOf[s.ID], LeasedAt: s.LeasedAt,
+			LedgerID: s.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
 			EndedAt: s.EndedAt, EndedBy: s.EndedBy, DestroyedAt: s.DestroyedAt, RetiredAt: tx.Now, Cost: costs[s.ID],
 		}
 	}
-	return tx.create(&kept)
+	return &kept
 }
 
-// removePeriods removes usage periods that are counted by day: reports of what was before they ended
-// are by day from now on.
-func (tx *Tx) removePeriods(sandboxIDs []string) error {
-	var last Time
-	err := tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id IN ?", sandboxIDs).Scan(&last).Error
+// removedEvent is what matters of an event that was removed.
+type removedEvent struct {
+	ID        int64
+	SandboxID string
+}
+
+func (tx *Tx) removeEvents(where string, args ...any) (events []removedEvent, err error) {
+	err = tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id, sandbox_id", args...).Scan(&events).Error
+	return events, unavailable("removing events", err)
+}
+
+// purge removes events, and returns how many they were.
+func (tx *Tx) purge(where string, args ...any) (int64, error) {
+	events, err := tx.removeEvents(where, args...)
 	if err != nil {
-		return unavailable("reading usage", err)
+		return 0, err
 	}
-	if last == 0 {
+	return int64(len(events)), tx.noteRemoved(events, nil)
+}
+
+// noteRemoved notes that not all events up to the last of these can be replayed, and that usage is
+// kept by day only up to the end of the last of these periods. Neither ever goes back.
+func (tx *Tx) noteRemoved(events []removedEvent, periods []UsagePeriod) error {
+	var purged int64
+	for _, e := range events {
+		purged = max(purged, e.ID)
+	}
+	var detail Time
+	for _, p := range periods {
+		detail = max(detail, p.EndedAt+1)
+	}
+	if purged == 0 && detail == 0 {
 		return nil
 	}
-	if _, err := rowCount("retiring usage", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&UsagePeriod{})); err != nil {
-		return err
-	}
-	return tx.advance("detail_since", int64(last)+1)
-}
-
-// purge removes events, and notes that not all of what was before them can be replayed. It returns how
-// many they were.
-func (tx *Tx) purge(where string, args ...any) (int64, error) {
-	var ids []int64
-	if err := tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id", args...).Scan(&ids).Error; err != nil {
-		return 0, unavailable("removing events", err)
-	}
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	return int64(len(ids)), tx.advance("purged_event_id", slices.Max(ids))
-}
-
-// advance raises a figure of the ledger. It never goes back.
-func (tx *Tx) advance(column string, to int64) error {
-	_, err := rowCount("noting what is retained", tx.db.Model(&identity{}).Where("one = 1 AND "+column+" < ?", to).Update(column, to))
+	_, err := rowCount("noting what is retained", tx.db.Exec(`UPDATE ledgers SET
+		purged_event_id = CASE WHEN purged_event_id < @purged THEN @purged ELSE purged_event_id END,
+		detail_since = CASE WHEN detail_since < @detail THEN @detail ELSE detail_since END`,
+		sql.Named("purged", purged), sql.Named("detail", detail)))
 	return err
 }
 

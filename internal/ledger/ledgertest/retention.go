@@ -42,7 +42,9 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		if _, err = tx.TakeUnrolled(10); err != nil {
 			return err
 		}
-		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, map[string]sandbox.NanoUSD{gone.ID: 42})
+		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
+			return map[string]sandbox.NanoUSD{gone.ID: sandbox.NanoUSD(41 + len(periods))}, nil
+		})
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
