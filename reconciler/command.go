@@ -48,6 +48,9 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.validate(); err != nil {
+				return err
+			}
 			if err := c.fillIn(); err != nil {
 				return err
 			}

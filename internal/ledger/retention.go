@@ -187,7 +187,7 @@ func (tx *Tx) noteRemoved(events []removedEvent, periods []UsagePeriod) error {
 // RetireEnvironments leaves no more of environments that were destroyed before the given moment than
 // their names: their leases count on from there. It returns how many of up to limit.
 func (tx *Tx) RetireEnvironments(before Time, limit int) (int64, error) {
-	rows, err := find[Environment](tx.db.Where("status = ? AND retired_at = 0 AND updated_at < ?", sandbox.EnvironmentDestroyed, before).
+	rows, err := find[Environment](tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
 		Order("updated_at").Limit(limit))
 	for i := range rows {
 		row := &rows[i]

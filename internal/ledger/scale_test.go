@@ -54,6 +54,54 @@ func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
 	}
 }
 
+// TestHistoryIsFoundByAnIndex: neither the feed nor retention reads what it does not return.
+func TestHistoryIsFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	s, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var row *ledger.Sandbox
+	err = s.Write(t.Context(), func(tx *ledger.Tx) error {
+		row = ledgertest.Sandbox(tx, "e", 1)
+		return errors.Join(ledgertest.Environment(tx, "e"), tx.AppendSandboxEvent(row, sandbox.EventReady, nil),
+			tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil), tx.CreateSandbox(row))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	var vars [][]any
+	if err := s.OnQuery(func(sql string, v []any) { asked, vars = append(asked, sql), append(vars, v) }); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
+		_, err := tx.Events(sandbox.EventFilter{})
+		_, err2 := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: 1})
+		_, err3 := tx.Events(sandbox.EventFilter{LeaseID: row.Lease()})
+		_, err4 := tx.Events(sandbox.EventFilter{EnvironmentID: "e", AfterID: 1})
+		_, err5 := tx.Retirable(ledger.Never, 10)
+		_, err6 := tx.RetainedSince(0)
+		return errors.Join(err, err2, err3, err4, err5, err6)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range asked {
+		if strings.Contains(q, "FROM ledgers") { // of one row; its subquery is asked for by the key
+			continue
+		}
+		if plan := explain(t, path, q, vars[i]); strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\nis answered by %s", q, plan)
+		}
+	}
+	if len(asked) < 6 {
+		t.Errorf("%d queries were seen", len(asked))
+	}
+}
+
 // explain returns SQLite's plan of a query.
 func explain(t *testing.T, path, query string, vars []any) string {
 	t.Helper()

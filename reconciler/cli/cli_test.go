@@ -207,6 +207,10 @@ func TestReportsAreReadable(t *testing.T) {
 	w.want(w.run("costs", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`, `"accounts": [`, `"unit": "vCPU-minutes"`)
 	w.want(w.run("costs", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
 	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready", "did:plc:ann::catan-7#1")
+	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") || !strings.Contains(r.out, "sandbox.ready") {
+		t.Errorf("after the second event come\n%s", r.out)
+	}
+	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 3")
 	w.want(w.run("leases"), cli.ExitDone, "LEASE", "active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
 
 	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")

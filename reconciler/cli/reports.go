@@ -21,8 +21,11 @@ func (a *app) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List events, and with --follow wait for more",
-		Long:  `List events. With --output json each is one line.`,
-		Args:  exactly(),
+		Long: `List events, the oldest that is retained first. With --output json each is one line.
+
+With --after the list goes on where another one, or the last_event_id of a lease, an environment or
+the ledger, has left off; it fails when not all events after it are retained any more.`,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)
 			if err != nil {
@@ -59,6 +62,7 @@ func (a *app) events() *cobra.Command {
 	f.StringVar(&filter.EnvironmentID, "environment", "", "only of this environment")
 	f.StringVar(&filter.LeaseID, "lease", "", "only of this lease")
 	f.StringVar(&filter.SandboxID, "sandbox", "", "only of this sandbox")
+	f.Int64Var(&filter.AfterID, "after", 0, "only after the event with this `id`, such as a lease's last_event_id")
 	f.Int64Var(&filter.FromSequence, "from-sequence", 0, "only after this sequence of --sandbox")
 	return cmd
 }
