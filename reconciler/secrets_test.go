@@ -20,7 +20,7 @@ func TestSecretsOutliveTheReconciler(t *testing.T) {
 		p.WarmPool = &sandbox.WarmPool{Size: 1}
 	}
 	w.environment("catan", stopping, func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": value} })
-	w.eventually("a sandbox waits", func() bool { return w.poolReady("catan") == 1 })
+	w.eventually("a sandbox waits", func() bool { return w.poolReady() == 1 })
 	l := w.acquire(agent(0), "catan")
 	read := func() string { t.Helper(); return w.exec(l.ID, "cat", "/run/secrets/token") }
 	if got := read(); got != value {
