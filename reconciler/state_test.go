@@ -16,7 +16,10 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
 // keeping has an environment keep state, with a checkpoint a second after a change.
@@ -99,7 +102,19 @@ var savingSteps = []step{
 
 func TestStateSurvivesAReconcilerThatIsKilledWhileItSaves(t *testing.T) {
 	t.Parallel()
-	w, proxy := newProxiedWorld(t)
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		killWhileItSaves(newProxiedWorld(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		states := t.TempDir()
+		killWhileItSaves(newProxiedWorld(t, func(c *reconciler.Config) { c.LedgerURL, c.StateURL = postgrestest.New(t), "file://"+states }))
+	})
+}
+
+func killWhileItSaves(w *world, proxy *dockertest.Proxy) {
+	w.Helper()
 	w.environment("rpg", keeping)
 	n := 0
 	for _, s := range savingSteps {
@@ -124,15 +139,15 @@ func TestStateSurvivesAReconcilerThatIsKilledWhileItSaves(t *testing.T) {
 			select {
 			case <-hit:
 			case <-time.After(time.Minute):
-				t.Fatalf("%s: it was never done", s.name)
+				w.Fatalf("%s: it was never done", s.name)
 			}
 			proxy.Set(nil)
 			w.start()
 			if got := w.exec(l.ID, "cat", "/data/latest"); got != s.name+"\n" {
-				t.Errorf("%s, done: %t: the sandbox says %q", s.name, after, got)
+				w.Errorf("%s, done: %t: the sandbox says %q", s.name, after, got)
 			}
-			if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
-				t.Fatal(err)
+			if _, err := w.service.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+				w.Fatal(err)
 			}
 			w.wantRemembered(agent(n), 2, s.name)
 		}
