@@ -167,7 +167,7 @@ func settleRestored(tx *ledger.Tx, s *ledger.Sandbox, from *sandbox.SavedState) 
 
 // holderAwaited returns the sandbox for whose state another one waits, nil when that does not.
 func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
-	if s.State.Role != sandbox.RoleWaiting || s.Phase != sandbox.PhasePending || s.ClaimedUntil > tx.Now {
+	if s.State.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.ClaimedUntil > tx.Now {
 		return nil, nil
 	}
 	return tx.StateHolder(s.State.Key)

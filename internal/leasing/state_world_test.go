@@ -1,0 +1,148 @@
+package leasing_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+)
+
+// bucket is a store of states whose calls can be made to fail or to wait.
+type bucket struct {
+	*state.Store
+
+	mu      sync.Mutex // guards what follows
+	before  func(ctx context.Context) error
+	objects map[string]bool
+}
+
+func newBucket(t *testing.T) *bucket {
+	t.Helper()
+	s, err := state.Open(t.Context(), "mem://")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bucket{Store: s, objects: make(map[string]bool)}
+}
+
+var bucketDown = sandbox.Errorf(sandbox.Unavailable, "the bucket is down")
+
+// fault has every call to the bucket do something first, nil nothing.
+func (b *bucket) fault(f func(ctx context.Context) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.before = f
+}
+
+func (b *bucket) fail(err error) { b.fault(func(context.Context) error { return err }) }
+
+func (b *bucket) enter(ctx context.Context) error {
+	b.mu.Lock()
+	f := b.before
+	b.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+// Save reads all of the data before anything fails, as a bucket does that fails while it is written to.
+func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit int64) (state.Archive, error) {
+	all, err := io.ReadAll(data)
+	if err != nil {
+		return state.Archive{}, err
+	}
+	if err := b.enter(ctx); err != nil {
+		return state.Archive{}, err
+	}
+	a, err := b.Store.Save(ctx, object, strings.NewReader(string(all)), limit)
+	if err == nil {
+		b.mu.Lock()
+		b.objects[object] = true
+		b.mu.Unlock()
+	}
+	return a, err
+}
+
+func (b *bucket) Load(ctx context.Context, a state.Archive) (io.ReadCloser, error) {
+	if err := b.enter(ctx); err != nil {
+		return nil, err
+	}
+	return b.Store.Load(ctx, a)
+}
+
+func (b *bucket) Delete(ctx context.Context, object string) error {
+	if err := b.enter(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	delete(b.objects, object)
+	b.mu.Unlock()
+	return b.Store.Delete(ctx, object)
+}
+
+func (b *bucket) names() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.objects))
+}
+
+// kept has an environment keep /data, with change to its defaults.
+func kept(change ...func(s *sandbox.StateSpec)) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		p.Type, p.State = sandbox.TypeRPG, &sandbox.StateSpec{}
+		for _, c := range change {
+			c(p.State)
+		}
+	}
+}
+
+func never(s *sandbox.StateSpec) { var d sandbox.Duration; s.CheckpointEvery = &d }
+
+func discard(s *sandbox.StateSpec) { s.OnPersistFailure = sandbox.PersistDiscard }
+
+const story = "/data/memory/story.md"
+
+// write has an agent's sandbox hold a story, as a command in it would.
+func (w *world) write(leaseID, text string) {
+	w.Helper()
+	w.exec(leaseID, "echo", "writing")
+	w.backend.WriteFile(w.lease(leaseID).SandboxID, story, text)
+	w.exec(leaseID, "echo", "written")
+}
+
+// die ends ann's life after a second more.
+func (w *world) die() {
+	w.Helper()
+	later(time.Second)
+	w.condition("agent.death", ann)
+}
+
+// remembers checks what a lease's sandbox has of the story.
+func (w *world) remembers(l sandbox.Lease, want string) {
+	w.Helper()
+	if got, _ := w.backend.ReadFile(l.SandboxID, story); got != want {
+		w.Errorf("generation %d begins with the story %q, want %q", l.Generation, got, want)
+	}
+}
+
+func (w *world) count(sandboxID string, t sandbox.EventType) (n int) {
+	w.Helper()
+	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: sandboxID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Type == t {
+			n++
+		}
+	}
+	return n
+}
