@@ -117,6 +117,7 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 	if err != nil {
 		return fail(ConnectFailed, err, "read what the upstream proxy says of %s", target)
 	}
+	defer answer.Body.Close() // of a refusal; what stands has none
 	if answer.StatusCode != http.StatusOK {
 		return fail(UpstreamRefused, errors.New(answer.Status), "the upstream proxy was asked for %s", target)
 	}

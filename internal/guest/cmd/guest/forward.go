@@ -4,12 +4,12 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -54,7 +54,11 @@ func startForwarding(egress string) error {
 
 // listen forwards what comes to an address: as it is, or to a target that the gateway is asked for.
 func (f *forwarder) listen(address, target string) error {
-	l, err := net.Listen("tcp4", address)
+	addr, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return err
 	}
@@ -62,9 +66,9 @@ func (f *forwarder) listen(address, target string) error {
 	return nil
 }
 
-func (f *forwarder) serve(l net.Listener, target string) {
+func (f *forwarder) serve(l *net.TCPListener, target string) {
 	for {
-		conn, err := l.Accept()
+		conn, err := l.AcceptTCP()
 		if err != nil { // out of descriptors or memory, which the sandbox may give back
 			time.Sleep(10 * time.Millisecond)
 			continue
@@ -72,7 +76,7 @@ func (f *forwarder) serve(l net.Listener, target string) {
 		f.slots <- struct{}{} // what is more waits in the kernel
 		go func() {
 			defer func() { <-f.slots }()
-			f.forward(conn.(*net.TCPConn), target)
+			f.forward(conn, target)
 		}()
 	}
 }
@@ -98,16 +102,10 @@ func (f *forwarder) forward(client *net.TCPConn, target string) {
 
 // call connects to the gateway and, unless the client itself is to speak to it, asks for a target.
 func (f *forwarder) call(target string) (*net.UnixConn, error) {
-	var d net.Dialer
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
-	defer cancel()
-	conn, err := d.DialContext(ctx, "unix", f.socket)
-	if err != nil {
-		return nil, err
-	}
-	gateway := conn.(*net.UnixConn)
-	if target == "" {
-		return gateway, nil
+	// A socket takes a connection at once or not at all.
+	gateway, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.socket, Net: "unix"})
+	if err != nil || target == "" {
+		return gateway, err
 	}
 	if err := ask(gateway, target); err != nil {
 		return nil, errors.Join(err, gateway.Close())
