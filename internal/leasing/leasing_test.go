@@ -10,7 +10,7 @@ import (
 func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.survey = time.Hour
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment()
 		l := w.acquire(ann)
 		w.want(l, sandbox.LeaseActive, "")
@@ -37,7 +37,7 @@ func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {
 func TestRenewalExtendsALeaseButNotForEver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.survey = time.Hour
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment()
 		l := w.acquire(ann)
 		for range 11 {
@@ -83,7 +83,7 @@ func TestIdleSandboxSleepsAndItsNextUseWakesIt(t *testing.T) {
 
 func TestRunningCommandIsActivityUntilItEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(10 * time.Minute) })
 		l := w.acquire(ann)
 		if r := w.exec(annLease, "sleep", "30m"); r.ExitCode != 0 {
@@ -102,7 +102,7 @@ func TestRunningCommandIsActivityUntilItEnds(t *testing.T) {
 
 func TestFailingCommandDoesNotExtendALease(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(time.Hour) })
 		w.acquire(ann)
 		for range 5 {
@@ -207,7 +207,7 @@ func TestLateConditionDoesNotTouchTheNextLife(t *testing.T) {
 
 func TestUsageAndCostSurviveSleepAndTheNextGeneration(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment(func(p *sandbox.PutEnvironment) {
 			p.Resources, _ = sandbox.ResourcesOf("basic")
 		})

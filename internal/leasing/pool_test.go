@@ -184,7 +184,7 @@ func TestWhatWaitsIsReplacedByTTL(t *testing.T) {
 func TestLeaseFromAPoolHasItsWholeMaxLifetime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.survey = time.Hour
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment(withPool(1))
 		later(23 * time.Hour)
 		waiting := w.paused()
@@ -415,7 +415,7 @@ func TestAcquireMakesAnewWhatThePoolHasLost(t *testing.T) {
 func TestWaitingCostsTheEnvironmentAndThenTheLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.survey = time.Hour
-		w.startLoop()
+		w.startSlowLoop()
 		w.environment(func(p *sandbox.PutEnvironment) {
 			p.WarmPool = &sandbox.WarmPool{Size: 1}
 			p.SleepMode = sandbox.SleepPause

@@ -104,6 +104,13 @@ func (w *world) startLoop() {
 	synctest.Wait()
 }
 
+// startSlowLoop is startLoop for tests of days, to whom a survey every 30 s and a poll every minute
+// would only be work.
+func (w *world) startSlowLoop() {
+	w.survey, w.poll = time.Hour, time.Hour
+	w.startLoop()
+}
+
 // environment makes an environment; change may alter its defaults.
 func (w *world) environment(change ...func(p *sandbox.PutEnvironment)) {
 	w.Helper()
