@@ -72,9 +72,9 @@ func newDay(t *testing.T, url string) *day {
 		d.pace = 60
 	}
 	d.host = &host{
-		url: url, options: ledger.Options{Now: time.Now, Poll: time.Minute}, backend: fake.New("engine-1", nil),
+		url: url, options: ledger.Options{Now: time.Now, Poll: 10 * time.Minute}, backend: fake.New("engine-1", nil),
 		faults: &faults{next: make(map[fake.Op][]fault), stray: func(string) {}}, ids: sandbox.RandomIDs, book: bookOfTests(),
-		loop: &loop.Config{Poll: time.Minute, SurveyEvery: 10 * time.Minute},
+		loop: &loop.Config{Poll: 10 * time.Minute, SurveyEvery: 10 * time.Minute},
 	}
 	d.at = d.host.start(t, 0, d.follow)
 	for i := range dayGames {

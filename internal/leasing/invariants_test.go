@@ -168,7 +168,13 @@ func goneStaysGone(p *picture, k *known) string {
 		return ""
 	}
 	for id, was := range k.before.rows {
-		if was.Phase == sandbox.PhaseGone && !reflect.DeepEqual(was, p.rows[id]) {
+		if was.Phase != sandbox.PhaseGone {
+			continue
+		}
+		is := *p.rows[id]
+		// A command that was cut off by the end may be known to be over only after it.
+		is.LastSequence, is.ObservedAt, is.DueAt = was.LastSequence, was.ObservedAt, was.DueAt
+		if !reflect.DeepEqual(*was, is) {
 			return p.name(id)
 		}
 	}
@@ -244,6 +250,7 @@ type tale struct {
 func replay(events []sandbox.Event) (s tale, err error) {
 	for _, e := range events {
 		s.lease, s.generation = e.LeaseID, e.Generation
+		was := s.phase
 		switch e.Type {
 		case sandbox.EventAccepted:
 			s.phase = sandbox.PhasePending
@@ -263,8 +270,11 @@ func replay(events []sandbox.Event) (s tale, err error) {
 			err = json.Unmarshal(e.Data, &data)
 			s.ended = data.EndedBy
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return s, err
+		case was == sandbox.PhaseGone && (s.phase != was || e.Type == sandbox.EventDestroyed):
+			return s, fmt.Errorf("it was destroyed, and then %s", e.Type)
 		}
 	}
 	return s, nil
