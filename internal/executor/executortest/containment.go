@@ -33,7 +33,7 @@ func forkBomb(t *testing.T, w *world) {
 		t.Skip("the backend limits no PIDs")
 	}
 	h, res := beside(t, w, sandbox.ExecRequest{
-		Command: []string{"sh", "-c", "f() { f | f & }; f; exec sleep 7005"}, Timeout: sandbox.Duration(3 * time.Second),
+		Command: []string{"sh", "-c", "f() { f | f & }; (f) & exec sleep 7005"}, Timeout: sandbox.Duration(3 * time.Second),
 	})
 	if !res.TimedOut || !strings.Contains(string(res.Stderr), "fork") {
 		t.Errorf("the bomb ended with exit code %d, timed out %t, and %.200q", res.ExitCode, res.TimedOut, res.Stderr)
