@@ -427,7 +427,7 @@ func whatExistsIsWanted(p *picture, _ *known) string {
 
 func nothingIsLeftBehind(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		if s.Claim != "" || s.Attempts != 0 || s.ClaimedUntil.Time().After(p.now) {
+		if s.Attempts != 0 || s.ClaimedUntil.Time().After(p.now) { // the name of a claim that ran out binds nobody
 			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.ClaimedFor, s.Attempts, s.LastError)
 		}
 		if p.held[id].Time().After(p.now) {
