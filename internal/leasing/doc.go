@@ -97,6 +97,12 @@
 //	                          begins without; an operator deletes the saved state to begin anew
 //	the sandbox vanished      its last checkpoint stands
 //
+// # What is kept
+//
+// A row that is gone stays for the cleanup ttl. Retire then removes it with its events and usage
+// periods, and leaves a short record: whose it was, its generation, its last sequence, its end and its
+// cost. So a lease counts on, no sandbox id comes back, and readers are told. Costs stay, by day.
+//
 // # What is not in the ledger
 //
 // A survey lists what carries the ledger's label on an instance. What no row wants (a sandbox, or a
