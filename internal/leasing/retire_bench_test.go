@@ -156,7 +156,7 @@ func copies(b *testing.B, db *sql.DB, n int, id string) string {
 	}
 	defer func() { _ = rows.Close() }()
 	columns, err := rows.Columns()
-	if err != nil {
+	if err = errors.Join(err, rows.Err()); err != nil {
 		b.Fatal(err)
 	}
 	columns = slices.DeleteFunc(columns, func(c string) bool { return c == "wake_at" || c == "expires_at" }) // are computed

@@ -172,10 +172,10 @@ func TestADownloadThatBreaksOrWasChangedIsNotHandedOut(t *testing.T) {
 	a := save(t, s, "x/1", content("f", 0o644, strings.Repeat("precious", 1000)))
 	answer := func(length, sent int) {
 		service.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-			real := httptest.NewRecorder()
-			service.s3.ServeHTTP(real, r)
+			whole := httptest.NewRecorder()
+			service.s3.ServeHTTP(whole, r)
 			w.Header().Set("Content-Length", fmt.Sprint(length))
-			_, _ = w.Write(real.Body.Bytes()[:sent])
+			_, _ = w.Write(whole.Body.Bytes()[:sent])
 			return true
 		})
 	}
