@@ -259,7 +259,7 @@ func (e *Engine) heartbeat() {
 			continue
 		}
 		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
-			until := tx.Now.Add(ledger.Span(claimTTL.Microseconds()))
+			until := tx.Now.Add(ledger.SpanOf(claimTTL))
 			if err := tx.ExtendClaims(claims, until); err != nil {
 				return err
 			}

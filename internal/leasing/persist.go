@@ -42,20 +42,20 @@ const (
 // a command.
 func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 	if elsewhere, err := e.usedElsewhere(tx, s); err != nil || elsewhere {
-		s.DueAt = tx.Now.Add(ledger.Span(elsewherePoll.Microseconds()))
+		s.DueAt = tx.Now.Add(ledger.SpanOf(elsewherePoll))
 		return nil, err
 	}
 	select {
 	case e.saving <- struct{}{}:
 	default:
-		s.DueAt = tx.Now.Add(ledger.Span(firstRetry.Microseconds()))
+		s.DueAt = tx.Now.Add(ledger.SpanOf(firstRetry))
 		return nil, nil
 	}
 	t := e.reserve(tx, s, actSave)
 	t.began = max(tx.Now, s.State.ChangedAt) // what is known to have changed is read
 	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
 	s.DueAt = tx.Now // should its process die, it is thawed at once
-	err := tx.DoomObject(t.object, tx.Now.Add(ledger.Span(abandonedFor.Microseconds())))
+	err := tx.DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
 	if err != nil {
 		<-e.saving
 		return nil, err
@@ -68,7 +68,7 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 // only what one engine asks of it. The other engine can save it. After a lease has ended no command
 // begins, so that is waited for only for as long as one takes to start.
 func (e *Engine) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.EndedAt.Add(ledger.Span(startLimit.Microseconds())) {
+	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.EndedAt.Add(ledger.SpanOf(startLimit)) {
 		return false, nil
 	}
 	holders, err := tx.Holders(s.ID)

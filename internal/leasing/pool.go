@@ -215,7 +215,7 @@ func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	}
 	env.PoolFailures++
 	env.PoolError = cause.Error()
-	env.PoolDueAt = tx.Now.Add(ledger.Span(backoff(env.PoolFailures).Microseconds()))
+	env.PoolDueAt = tx.Now.Add(ledger.SpanOf(backoff(env.PoolFailures)))
 	return tx.SaveEnvironment(env)
 }
 

@@ -115,7 +115,7 @@ func (s *senders) during(name string, act func()) {
 func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	b.Helper()
 	err := store.Write(b.Context(), func(tx *ledger.Tx) error {
-		at := tx.Now.Add(-2 * ledger.Span(leasing.DefaultCleanupTTL.Microseconds()))
+		at := tx.Now.Add(-2 * ledger.SpanOf(leasing.DefaultCleanupTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at

@@ -25,7 +25,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			s.ClaimedFor = string(actSave) // as if its process had died
 		}
 		if out.sampled {
-			if err := tx.AddCPU(s, ledger.Span(out.cpu.Microseconds())); err != nil {
+			if err := tx.AddCPU(s, ledger.SpanOf(out.cpu)); err != nil {
 				return err
 			}
 		}
@@ -160,7 +160,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	}
 	s.Attempts++
 	s.LastError = cause.Error()
-	s.DueAt = tx.Now.Add(ledger.Span(backoff(s.Attempts).Microseconds()))
+	s.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Attempts)))
 	e.log.Warn("leasing: step failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID,
 		"action", t.action, "attempt", s.Attempts, "error", cause)
 	if t.action == actKill && s.Attempts == 1 {

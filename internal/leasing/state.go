@@ -68,7 +68,7 @@ func checkpointAt(s *ledger.Sandbox) ledger.Time {
 	}
 	pace := ledger.SpanOf(*st.Spec.CheckpointEvery)
 	if st.ErrorCode != "" {
-		pace = max(pace, ledger.Span(failedCheckpointPace.Microseconds()))
+		pace = max(pace, ledger.SpanOf(failedCheckpointPace))
 		if !untried(s) && st.ErrorCode == sandbox.Invalid {
 			return ledger.Never
 		}
@@ -149,7 +149,7 @@ func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if holder.State.FailingSince != 0 {
 		st.Error += ", which fails: " + holder.State.Error
 	}
-	s.DueAt = tx.Now.Add(ledger.Span(waiterPoll.Microseconds()))
+	s.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
 	return false, nil
 }
 
@@ -248,7 +248,7 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 		Key: st.Key, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Generation: s.Generation,
 		SavedAt: t.began, Object: a.Object, SHA256: a.SHA256, Bytes: a.Bytes, UnpackedBytes: a.Size, Files: a.Files, Skipped: a.Skipped,
 	}
-	if err := tx.PublishState(row, tx.Now.Add(ledger.Span(retiredFor.Microseconds()))); err != nil {
+	if err := tx.PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
 		return err
 	}
 	st.SavedAt, st.TriedAt, st.FailingSince, st.Error, st.ErrorCode = t.began, t.began, 0, "", ""
@@ -296,7 +296,7 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		s.Attempts, s.LastError = 0, ""
 		return loseState(tx, s, fmt.Sprintf("it could not be saved (%s) and is given up: %s", st.Spec.OnPersistFailure, cause))
 	}
-	s.DueAt = min(tx.Now.Add(ledger.Span(backoff(s.Attempts).Microseconds())), max(givesUpAt(s), tx.Now.Add(ledger.Span(firstRetry.Microseconds()))))
+	s.DueAt = min(tx.Now.Add(ledger.SpanOf(backoff(s.Attempts))), max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(firstRetry))))
 	e.log.Warn("leasing: the last save failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID, "attempt", s.Attempts, "error", cause)
 	return nil
 }

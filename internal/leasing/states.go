@@ -37,6 +37,6 @@ func (e *Engine) DeleteState(ctx context.Context, key string) error {
 		if holder != nil && holder.ReadyAt != 0 {
 			return sandbox.Errorf(sandbox.Conflict, "the state of %s is held by generation %d of lease %s, which would save it again: release that first", key, holder.Generation, holder.Lease()).WithReason(sandbox.ReasonActiveLeases)
 		}
-		return tx.RemoveSavedState(key, tx.Now.Add(ledger.Span(retiredFor.Microseconds())))
+		return tx.RemoveSavedState(key, tx.Now.Add(ledger.SpanOf(retiredFor)))
 	})
 }

@@ -80,7 +80,7 @@ func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 		if out := v.engine.sample(ctx, v.x, v.engine.handle(s)); out.sampled {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.readings[s.ID] = ledger.Span(out.cpu.Microseconds())
+			v.readings[s.ID] = ledger.SpanOf(out.cpu)
 		}
 	})
 	var read error
@@ -150,7 +150,7 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 			return
 		}
 		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
-			return recordCPU(tx, h.SandboxID, ledger.Span(out.cpu.Microseconds()))
+			return recordCPU(tx, h.SandboxID, ledger.SpanOf(out.cpu))
 		})
 		if err != nil && e.life.Err() == nil {
 			e.log.Warn("leasing: recording usage", "sandbox", h.SandboxID, "error", err)

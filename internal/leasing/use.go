@@ -70,7 +70,7 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 			return false, err
 		}
 	}
-	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(ledger.Span(claimTTL.Microseconds()))})
+	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(ledger.SpanOf(claimTTL))})
 }
 
 // toward takes a sandbox one step toward a wanted action, once nobody else works on it. Its caller

@@ -108,7 +108,7 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) *task {
 	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
 	s.Claim, s.ClaimedFor = t.claim, string(a)
-	s.ClaimedUntil = tx.Now.Add(ledger.Span(claimTTL.Microseconds()))
+	s.ClaimedUntil = tx.Now.Add(ledger.SpanOf(claimTTL))
 	t.row = *s
 	return t
 }

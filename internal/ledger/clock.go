@@ -50,7 +50,7 @@ type clockRow struct {
 func (clockRow) TableName() string { return "clocks" }
 
 // look reads the time since boot as the ledger's clock shows now.
-func (c *clock) look(now Time) Span { return Span(now) - Span(c.boot().Microseconds()) }
+func (c *clock) look(now Time) Span { return Span(now) - SpanOf(c.boot()) }
 
 // stepped reports whether the clock has been stepped since the last write.
 func (c *clock) stepped(now Time) bool {
@@ -58,7 +58,7 @@ func (c *clock) stepped(now Time) bool {
 }
 
 func beyond(d Span, tolerance time.Duration) bool {
-	return d > Span(tolerance.Microseconds()) || -d > Span(tolerance.Microseconds())
+	return d > SpanOf(tolerance) || -d > SpanOf(tolerance)
 }
 
 // check moves what the clock timed if it was stepped. It returns what this process knows of the

@@ -37,7 +37,9 @@ func (t Time) Add(d Span) Time { return t + Time(d) }
 type Span int64
 
 // SpanOf returns the stored form of d.
-func SpanOf(d sandbox.Duration) Span { return Span(d.D().Microseconds()) }
+func SpanOf[D time.Duration | sandbox.Duration](d D) Span {
+	return Span(time.Duration(d).Microseconds())
+}
 
 // Duration returns the span as the domain's type.
 func (s Span) Duration() sandbox.Duration {

@@ -91,7 +91,7 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		}
 		row := Sandbox(tx, "catan-7", 1)
 		id = row.ID
-		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.Span(ttl.Microseconds()), ledger.Span(24*ttl.Microseconds())
+		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.SpanOf(ttl), ledger.SpanOf(24*ttl)
 		row.ReadyAt, row.DueAt = tx.Now, tx.Now.Add(row.TTL)
 		if err := tx.CreateSandbox(row); err != nil {
 			return err

@@ -190,7 +190,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			for range 8 {
 				host.Pass(10 * time.Minute)
 				read(t, store, func(tx *ledger.Tx) error {
-					before, err := tx.RetainedSince(ledger.Span(ttl.Microseconds()))
+					before, err := tx.RetainedSince(ledger.SpanOf(ttl))
 					for at, boot := range made {
 						if age := host.Boot() - boot; at < before && age <= ttl {
 							t.Errorf("what is %s old is not retained", age)
@@ -201,7 +201,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			}
 			host.Pass(2 * ttl)
 			write(t, store, func(tx *ledger.Tx) error {
-				if before, err := tx.RetainedSince(ledger.Span(ttl.Microseconds())); err != nil || before != tx.Now.Add(-ledger.Span(ttl.Microseconds())) {
+				if before, err := tx.RetainedSince(ledger.SpanOf(ttl)); err != nil || before != tx.Now.Add(-ledger.SpanOf(ttl)) {
 					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
