@@ -2,9 +2,8 @@ package gateway
 
 import (
 	"embed"
-	"errors"
-	"fmt"
-	"io/fs"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
 // embedded holds gateway-linux-amd64 and gateway-linux-arm64 once internal/guest/build.sh has built
@@ -23,12 +22,5 @@ const (
 
 // Binary returns the gateway for a Go architecture name, amd64 or arm64.
 func Binary(arch string) ([]byte, error) {
-	b, err := embedded.ReadFile("embedded/gateway-linux-" + arch)
-	if errors.Is(err, fs.ErrNotExist) {
-		if arch != "amd64" && arch != "arm64" {
-			return nil, fmt.Errorf("there is no gateway for architecture %q: engines on amd64 and arm64 are supported", arch)
-		}
-		return nil, fmt.Errorf("gateway for linux/%s: built without the gateway: run make build", arch)
-	}
-	return b, err
+	return guest.Program(embedded, "gateway", arch)
 }

@@ -38,12 +38,17 @@ const (
 
 // Binary returns the helper for a Go architecture name, amd64 or arm64.
 func Binary(arch string) ([]byte, error) {
-	b, err := embedded.ReadFile("embedded/guest-linux-" + arch)
+	return Program(embedded, "guest", arch)
+}
+
+// Program returns a program that build.sh has built, for a Go architecture name, from what was embedded.
+func Program(embedded embed.FS, name, arch string) ([]byte, error) {
+	b, err := embedded.ReadFile("embedded/" + name + "-linux-" + arch)
 	if errors.Is(err, fs.ErrNotExist) {
 		if arch != "amd64" && arch != "arm64" {
-			return nil, fmt.Errorf("there is no guest for architecture %q: engines on amd64 and arm64 are supported", arch)
+			return nil, fmt.Errorf("there is no %s for architecture %q: engines on amd64 and arm64 are supported", name, arch)
 		}
-		return nil, fmt.Errorf("guest for linux/%s: built without the guest: run make build", arch)
+		return nil, fmt.Errorf("%s for linux/%s: built without the %s: run make build", name, arch, name)
 	}
 	return b, err
 }
