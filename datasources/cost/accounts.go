@@ -38,10 +38,11 @@ type Line struct {
 	Included  types.String  `tfsdk:"included_usd"`
 }
 
+func text(description string) schema.Attribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
 func accountsAttribute() schema.Attribute {
-	text := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
-	}
 	attributes := map[string]schema.Attribute{
 		"backend":  text("Backend of the account."),
 		"instance": text("The engine or account."),
@@ -61,9 +62,6 @@ func accountsAttribute() schema.Attribute {
 }
 
 func statementAttributes() map[string]schema.Attribute {
-	text := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
-	}
 	number := func(description string) schema.Attribute {
 		return schema.Float64Attribute{MarkdownDescription: description, Computed: true}
 	}
