@@ -71,21 +71,7 @@ func killAtEveryStep(w *world, proxy *dockertest.Proxy) {
 	for _, s := range steps {
 		for _, after := range []bool{false, true} {
 			n++
-			hit := make(chan struct{})
-			var once atomic.Bool
-			proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-				if !s.is(r) || once.Swap(true) {
-					pass(rw, r)
-					return
-				}
-				if after {
-					// The engine does it to the end, whoever hears of it.
-					pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
-				}
-				w.kill()
-				close(hit)
-				panic(http.ErrAbortHandler)
-			})
+			hit := w.killAt(proxy, s, after)
 			w.live(agent(n), hit, fmt.Sprintf("msg_%d", n))
 			select {
 			case <-hit:
@@ -97,6 +83,27 @@ func killAtEveryStep(w *world, proxy *dockertest.Proxy) {
 		}
 	}
 	w.wantAllGone("catan", n)
+}
+
+// killAt has the reconciler killed at its next call of a kind: before the engine hears of it, or after
+// the engine has done it. The channel is closed then.
+func (w *world) killAt(proxy *dockertest.Proxy, s step, after bool) <-chan struct{} {
+	hit := make(chan struct{})
+	var once atomic.Bool
+	proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if !s.is(r) || once.Swap(true) {
+			pass(rw, r)
+			return
+		}
+		if after {
+			// The engine does it to the end, whoever hears of it.
+			pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+		}
+		w.kill()
+		close(hit)
+		panic(http.ErrAbortHandler)
+	})
+	return hit
 }
 
 // live lives a life until it is over or the reconciler was killed in it.

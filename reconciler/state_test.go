@@ -1,15 +1,12 @@
 package reconciler_test
 
 import (
-	"context"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,20 +118,7 @@ func killWhileItSaves(w *world, proxy *dockertest.Proxy) {
 		for _, after := range []bool{false, true} {
 			n++
 			l := w.acquire(agent(n), "rpg")
-			hit := make(chan struct{})
-			var once atomic.Bool
-			proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-				if !s.is(r) || once.Swap(true) {
-					pass(rw, r)
-					return
-				}
-				if after {
-					pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
-				}
-				w.kill()
-				close(hit)
-				panic(http.ErrAbortHandler)
-			})
+			hit := w.killAt(proxy, s, after)
 			w.remember(l.ID, s.name)
 			select {
 			case <-hit:
