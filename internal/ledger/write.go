@@ -108,7 +108,11 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 	}
 	alone := len(jobs) == 1
 	for i, j := range jobs {
-		results[i] = j.run(tx, alone)
+		whole, err := j.run(tx, alone)
+		if !whole {
+			return results, sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the database undid the whole commit after the failure of one change: %w", err)
+		}
+		results[i] = err
 	}
 	if alone && results[0] != nil {
 		return results, nil // nothing else is in the transaction: all of it is undone
@@ -167,13 +171,14 @@ func (s *Store) moment(b begun) Time {
 	return At(s.now())
 }
 
-// run makes a job's changes. Beside others, its failure undoes its own only; alone, it needs no savepoint.
-func (j *job) run(tx *Tx, alone bool) error {
+// run makes a job's changes. Beside others, its failure undoes its own only, or else the transaction is
+// not whole any more; alone, it needs no savepoint.
+func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	if err := j.ctx.Err(); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
+		return true, sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
 	}
 	if alone {
-		return recovered(tx, j.fn)
+		return true, recovered(tx, j.fn)
 	}
 	return savepoint(tx, j.fn)
 }
@@ -188,21 +193,26 @@ func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
 	return fn(tx)
 }
 
-// savepoint runs fn so that its failure undoes its own changes only.
-func savepoint(tx *Tx, fn func(tx *Tx) error) error {
+// savepoint runs fn so that its failure undoes its own changes only. When the database has undone the
+// whole transaction by itself, as SQLite does when its disk is full, nothing of it is left to go on with:
+// what followed would be stored at once and one by one.
+func savepoint(tx *Tx, fn func(tx *Tx) error) (whole bool, err error) {
 	const name = "job"
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
-		return unavailable("writing to the ledger", err)
+		return false, unavailable("writing to the ledger", err)
 	}
 	events := len(tx.events)
-	err := recovered(tx, fn)
+	err = recovered(tx, fn)
 	if err == nil {
 		err = unavailable("writing to the ledger", tx.db.Exec("RELEASE SAVEPOINT "+name).Error)
 	}
-	if err != nil {
-		tx.events = tx.events[:events]
-		tx.db.Exec("ROLLBACK TO SAVEPOINT " + name)
-		tx.db.Exec("RELEASE SAVEPOINT " + name)
+	if err == nil {
+		return true, nil
 	}
-	return err
+	tx.events = tx.events[:events]
+	undone := tx.db.Exec("ROLLBACK TO SAVEPOINT " + name).Error
+	if undone == nil {
+		undone = tx.db.Exec("RELEASE SAVEPOINT " + name).Error
+	}
+	return undone == nil, err
 }
