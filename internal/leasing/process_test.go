@@ -230,6 +230,23 @@ func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx 
 	return effect(ctx)
 }
 
+// ask is call for what has an answer, which is lost when it comes too late.
+func ask[T any](ctx context.Context, w *wire, op fake.Op, id string, question func(ctx context.Context) (T, error)) (T, error) {
+	answers := make(chan T, 1) // of one answer: each call has its effect at most once
+	err := w.call(ctx, op, id, func(ctx context.Context) error {
+		answer, err := question(ctx)
+		answers <- answer
+		return err
+	})
+	select {
+	case answer := <-answers:
+		return answer, err
+	default:
+		var none T
+		return none, err
+	}
+}
+
 func (w *wire) hang(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -258,31 +275,22 @@ func (w *wire) Kill(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, fake.OpKill, h.SandboxID, func(ctx context.Context) error { return w.Executor.Kill(ctx, h) })
 }
 
-func (w *wire) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (res sandbox.ExecResult, err error) {
-	err = w.call(ctx, fake.OpExec, h.SandboxID, func(ctx context.Context) error {
-		var err error
-		res, err = w.Executor.Exec(ctx, h, r)
-		return err
+func (w *wire) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	return ask(ctx, w, fake.OpExec, h.SandboxID, func(ctx context.Context) (sandbox.ExecResult, error) {
+		return w.Executor.Exec(ctx, h, r)
 	})
-	return res, err
 }
 
-func (w *wire) Inspect(ctx context.Context, h sandbox.Handle) (o sandbox.Observation, err error) {
-	err = w.call(ctx, fake.OpInspect, h.SandboxID, func(ctx context.Context) error {
-		var err error
-		o, err = w.Executor.Inspect(ctx, h)
-		return err
+func (w *wire) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+	return ask(ctx, w, fake.OpInspect, h.SandboxID, func(ctx context.Context) (sandbox.Observation, error) {
+		return w.Executor.Inspect(ctx, h)
 	})
-	return o, err
 }
 
-func (w *wire) List(ctx context.Context, ledgerID string) (all []sandbox.Observation, err error) {
-	err = w.call(ctx, fake.OpList, "", func(ctx context.Context) error {
-		var err error
-		all, err = w.Executor.List(ctx, ledgerID)
-		return err
+func (w *wire) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+	return ask(ctx, w, fake.OpList, "", func(ctx context.Context) ([]sandbox.Observation, error) {
+		return w.Executor.List(ctx, ledgerID)
 	})
-	return all, err
 }
 
 func (w *wire) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
