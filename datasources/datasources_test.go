@@ -28,7 +28,7 @@ func world(t *testing.T, w *providertest.World) {
 	service := w.Service()
 	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone, Labels: map[string]string{"team": "games"},
-		Resources: sandbox.Resources{MemoryMB: 128, CPUMillis: 500},
+		Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500},
 	}})
 	w.Must(err)
 	t.Cleanup(func() {
@@ -105,7 +105,7 @@ data "sandbox_drift" "open" {
 `, w.Name, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
 			ConfigStateChecks: []statecheck.StateCheck{
 				at("environment.e", top("type"), text("rpg")), at("environment.e", top("status"), text("open")), at("environment.e", top("owner"), text("test")),
-				at("environment.e", top("memory_mb"), number(128)), at("environment.e", top("cpus"), knownvalue.Float64Exact(0.5)),
+				at("environment.e", top("memory_mb"), number(512)), at("environment.e", top("cpus"), knownvalue.Float64Exact(0.5)),
 				at("environment.e", top("ttl"), text("24h")), at("environment.e", top("network"), text("none")), at("environment.e", top("created_at"), moment),
 				at("environment.e", top("labels").AtMapKey("team"), text("games")), at("environment.e", top("ended_at"), knownvalue.Null()),
 

@@ -70,44 +70,6 @@ const (
 	DefaultExecTimeout = Duration(120 * time.Second)
 )
 
-// Resources are the limits of one sandbox.
-type Resources struct {
-	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
-	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
-	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
-	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; confinement.disk_limit says what it bounds." minimum:"0"`
-}
-
-// DefaultResources are the limits of a sandbox whose environment names none.
-var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
-
-// InstanceType is a named size. The names and figures are those of Cloudflare Containers
-// (developers.cloudflare.com/containers/platform/limits, read 2026-08).
-type InstanceType struct {
-	Name string
-	Resources
-}
-
-// InstanceTypes lists the named sizes from small to large.
-var InstanceTypes = []InstanceType{
-	{"lite", Resources{MemoryMB: 256, CPUMillis: 62, PIDs: 256, DiskMB: 2000}},
-	{"basic", Resources{MemoryMB: 1024, CPUMillis: 250, PIDs: 256, DiskMB: 4000}},
-	{"standard-1", Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000}},
-	{"standard-2", Resources{MemoryMB: 6144, CPUMillis: 1000, PIDs: 256, DiskMB: 12000}},
-	{"standard-3", Resources{MemoryMB: 8192, CPUMillis: 2000, PIDs: 256, DiskMB: 16000}},
-	{"standard-4", Resources{MemoryMB: 12288, CPUMillis: 4000, PIDs: 256, DiskMB: 20000}},
-}
-
-// ResourcesOf returns the limits of a named size.
-func ResourcesOf(instanceType string) (Resources, bool) {
-	for _, t := range InstanceTypes {
-		if t.Name == instanceType {
-			return t.Resources, true
-		}
-	}
-	return Resources{}, false
-}
-
 // EnvironmentSpec is what a user decides about an environment. Zero values take the defaults.
 type EnvironmentSpec struct {
 	Type             EnvironmentType   `json:"type" enum:"rpg,catan,coding,custom" doc:"Sets the default expiry conditions."`
@@ -188,10 +150,7 @@ func (s EnvironmentSpec) Validate() error {
 	if s.SleepMode != SleepPause && s.SleepMode != SleepStop {
 		bad("sleep_mode", "must be pause or stop, not %q", s.SleepMode)
 	}
-	checkRange(bad, "resources.memory_mb", s.Resources.MemoryMB, 64, 32768)
-	checkRange(bad, "resources.cpu_millis", s.Resources.CPUMillis, 50, 16000)
-	checkRange(bad, "resources.pids_limit", s.Resources.PIDs, 32, 4096)
-	checkRange(bad, "resources.disk_mb", s.Resources.DiskMB, 1024, 102400)
+	f = append(f, s.Resources.fields()...)
 	f = append(f, s.envFields()...)
 	f = append(f, s.HostAccess.fields()...)
 	f = append(f, s.leaseFields()...)
@@ -230,12 +189,6 @@ func (s EnvironmentSpec) leaseFields() []Field {
 
 // reservedEnv are the variables that every sandbox gets from the system.
 var reservedEnv = []string{"IS_SANDBOXED", "AGENT_DID", "ENVIRONMENT_ID", "ENVIRONMENT_TYPE", "ALLOWED_ROOT_DIRECTORY"}
-
-func checkRange(bad func(string, string, ...any), name string, v, low, high int64) {
-	if v < low || v > high {
-		bad(name, "must be between %d and %d, not %d", low, high, v)
-	}
-}
 
 // EnvironmentStatus says whether an environment gives out leases.
 type EnvironmentStatus string

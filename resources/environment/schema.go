@@ -161,14 +161,14 @@ func computedAttributes() map[string]schema.Attribute {
 func blocks() map[string]schema.Block {
 	return map[string]schema.Block{
 		"resources": schema.SingleNestedBlock{
-			MarkdownDescription: "Size of a sandbox by figures. Conflicts with `instance_type`.",
+			MarkdownDescription: "Size of a sandbox by figures. Conflicts with `instance_type`. Below 512 MiB or half a core there are only the sizes that have a name.",
 			Validators:          []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
 			Attributes: map[string]schema.Attribute{
-				"memory_mb":  limit("Memory limit in MiB, 64 to 32768.", sandbox.DefaultResources.MemoryMB),
+				"memory_mb":  limit("Memory limit in MiB, 512 to 32768.", sandbox.DefaultResources.MemoryMB),
 				"pids_limit": limit("Largest number of processes and threads, 32 to 4096.", sandbox.DefaultResources.PIDs),
 				"disk_mb":    limit("Disk size in MB, 1024 to 102400. It is billed; Docker does not enforce it.", sandbox.DefaultResources.DiskMB),
 				"cpus": schema.Float64Attribute{
-					MarkdownDescription: "CPU limit in cores, 0.05 to 16, in steps of 0.001. Default: `2`.",
+					MarkdownDescription: "CPU limit in cores, 0.5 to 16, in steps of 0.001. Default: `2`.",
 					Optional:            true,
 					Computed:            true,
 					Default:             float64default.StaticFloat64(cores(sandbox.DefaultResources.CPUMillis)),

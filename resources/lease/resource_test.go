@@ -50,7 +50,7 @@ resource "sandbox_environment" "test" {
     mode = "none"
   }
   resources {
-    memory_mb = 128
+    memory_mb = 512
     cpus      = 0.5
   }
 }
@@ -114,7 +114,7 @@ func TestAccLease(t *testing.T) {
 						owner.AddStateValue(address, tfjsonpath.New("owner")), sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
 						value("id", text(leaseID(w))), value("owner", knownvalue.StringRegexp(regexp.MustCompile(`^terraform:[0-9a-f-]{36}$`))),
 						value("status", text("active")), value("generation", knownvalue.Int64Exact(1)), value("on_expiry", text("keep")),
-						value("image", text(w.Image)), value("memory_mb", knownvalue.Int64Exact(128)), value("cpus", knownvalue.Float64Exact(0.5)),
+						value("image", text(w.Image)), value("memory_mb", knownvalue.Int64Exact(512)), value("cpus", knownvalue.Float64Exact(0.5)),
 						value("pids_limit", knownvalue.Int64Exact(256)), value("leased_at", knownvalue.NotNull()), value("ended_at", knownvalue.Null()),
 						value("ttl", knownvalue.Null()), value("expiry_conditions", knownvalue.Null()),
 					},

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Resources are the limits of one sandbox.
+type Resources struct {
+	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
+	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
+	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
+	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; confinement.disk_limit says what it bounds." minimum:"0"`
+}
+
+// DefaultResources are the limits of a sandbox whose environment names none.
+var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
+
+// InstanceType is a named size. The names and figures are those of Cloudflare Containers
+// (developers.cloudflare.com/containers/platform/limits, read 2026-08).
+type InstanceType struct {
+	Name string
+	Resources
+}
+
+// InstanceTypes lists the named sizes from small to large.
+var InstanceTypes = []InstanceType{
+	{"lite", Resources{MemoryMB: 256, CPUMillis: 62, PIDs: 256, DiskMB: 2000}},
+	{"basic", Resources{MemoryMB: 1024, CPUMillis: 250, PIDs: 256, DiskMB: 4000}},
+	{"standard-1", Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000}},
+	{"standard-2", Resources{MemoryMB: 6144, CPUMillis: 1000, PIDs: 256, DiskMB: 12000}},
+	{"standard-3", Resources{MemoryMB: 8192, CPUMillis: 2000, PIDs: 256, DiskMB: 16000}},
+	{"standard-4", Resources{MemoryMB: 12288, CPUMillis: 4000, PIDs: 256, DiskMB: 20000}},
+}
+
+// ResourcesOf returns the limits of a named size.
+func ResourcesOf(instanceType string) (Resources, bool) {
+	for _, t := range InstanceTypes {
+		if t.Name == instanceType {
+			return t.Resources, true
+		}
+	}
+	return Resources{}, false
+}
+
+// Ranges of a sandbox's limits. Memory and CPU may be below theirs where both are those of a named size.
+const (
+	MinMemoryMB, MaxMemoryMB   = 512, 32768
+	MinCPUMillis, MaxCPUMillis = 500, 16000
+	MinPIDs, MaxPIDs           = 32, 4096
+	MinDiskMB, MaxDiskMB       = 1024, 102400
+)
+
+// fields returns what is wrong with a size whose defaults are filled in.
+func (r Resources) fields() []Field {
+	var f []Field
+	bad := func(name, problem string, args ...any) {
+		f = append(f, Field{"resources." + name, fmt.Sprintf(problem, args...)})
+	}
+	below := func(low int64, of func(Resources) int64) func(string, string, ...any) {
+		return func(name, problem string, args ...any) {
+			bad(name, problem+"; smaller only as "+sizesBelow(low, of), args...)
+		}
+	}
+	if !r.isNamed() {
+		checkRange(below(MinMemoryMB, func(r Resources) int64 { return r.MemoryMB }), "memory_mb", r.MemoryMB, MinMemoryMB, MaxMemoryMB)
+		checkRange(below(MinCPUMillis, func(r Resources) int64 { return r.CPUMillis }), "cpu_millis", r.CPUMillis, MinCPUMillis, MaxCPUMillis)
+	}
+	checkRange(bad, "pids_limit", r.PIDs, MinPIDs, MaxPIDs)
+	checkRange(bad, "disk_mb", r.DiskMB, MinDiskMB, MaxDiskMB)
+	return f
+}
+
+func checkRange(bad func(string, string, ...any), name string, v, low, high int64) {
+	if v < low || v > high {
+		bad(name, "must be between %d and %d, not %d", low, high, v)
+	}
+}
+
+// isNamed reports whether memory and CPU are those of a named size.
+func (r Resources) isNamed() bool {
+	return slices.ContainsFunc(InstanceTypes, func(t InstanceType) bool { return t.MemoryMB == r.MemoryMB && t.CPUMillis == r.CPUMillis })
+}
+
+// sizesBelow tells of the named sizes of which a figure is below a range.
+func sizesBelow(low int64, figure func(Resources) int64) string {
+	var sizes []string
+	for _, t := range InstanceTypes {
+		if figure(t.Resources) < low {
+			sizes = append(sizes, fmt.Sprintf("%s (%d MiB, %d thousandths of a core)", t.Name, t.MemoryMB, t.CPUMillis))
+		}
+	}
+	return strings.Join(sizes, " or ")
+}
