@@ -71,6 +71,8 @@ const (
 	ReasonOtherBody       Reason = "other_body"
 	ReasonActiveLeases    Reason = "active_leases"
 	ReasonImageNotFound   Reason = "image_not_found"
+	ReasonExecNotFound    Reason = "exec_not_found"
+	ReasonExecCancelled   Reason = "exec_cancelled"
 )
 
 // Field is one field of a request that is wrong.

@@ -116,9 +116,20 @@ type Lifecycle interface {
 // Runner works inside a sandbox that is awake.
 type Runner interface {
 	// Exec runs a normalized request. A command that fails is a result, not an error. When ctx ends
-	// first, the command and all it started are ended too. Errors: NotFound, Conflict with
-	// ReasonInvalidState (asleep), Invalid, UnknownOutcome.
+	// first, or the connection breaks, the command and all it started are ended too, unless it is
+	// detached. When this process dies, it goes on. Errors: NotFound, Conflict with ReasonInvalidState
+	// (asleep) or ReasonOtherSettings (the sandbox has run a command of that id), Invalid, UnknownOutcome.
 	Exec(ctx context.Context, h Handle, r ExecRequest) (ExecResult, error)
+	// Follow replays a command's output, goes on to the command's end and returns its result; it ends
+	// with ctx, and the command does not. A sandbox keeps the first 16 MiB of each stream of commands
+	// that run and of those that have ended last, until it is stopped; Truncated says that there was
+	// more. Errors: NotFound, with ReasonExecNotFound when the sandbox knows no such command (any more);
+	// Failed with ReasonExecFailed when the command was ended and nobody knows how; Conflict with
+	// ReasonInvalidState; UnknownOutcome (follow again).
+	Follow(ctx context.Context, h Handle, r Replay) (ExecResult, error)
+	// EndExec ends a command that was run by a user ("" for the sandbox's own), and all it started.
+	// One that has ended, or never was, is success. Errors: NotFound, Conflict with ReasonInvalidState, Failed.
+	EndExec(ctx context.Context, h Handle, id, user string) error
 	// CopyTo unpacks a tar stream under an existing or new directory of Roots, owned by the
 	// sandbox's user. Entries and links that lead outside of it are refused (Invalid).
 	CopyTo(ctx context.Context, h Handle, dir string, tar io.Reader) error

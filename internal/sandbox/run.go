@@ -20,6 +20,11 @@ var Roots = []string{"/workspace", "/data"}
 
 // ExecRequest asks for a command to be run in a sandbox.
 type ExecRequest struct {
+	// ID names the command: 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or
+	// digit. Without one the service issues it. An id names one command for ever.
+	ID string
+	// Detach: the command goes on when its caller does not, and takes no Stdin.
+	Detach bool
 	// Command is the program and its arguments; no shell is involved.
 	Command []string
 	Env     map[string]string
@@ -45,6 +50,12 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	orDefault(&r.Timeout, DefaultExecTimeout)
 	orDefault(&r.OutputLimit, DefaultOutputLimit)
 	var f []Field
+	if r.ID != "" && !environmentID.MatchString(r.ID) {
+		f = append(f, Field{"id", "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit"})
+	}
+	if r.Detach && r.Stdin != nil {
+		f = append(f, Field{"stdin", "cannot be given to a command that is detached: write a file, and let the command read it"})
+	}
 	if len(r.Command) == 0 || r.Command[0] == "" {
 		f = append(f, Field{"command", "must name a program"})
 	}
@@ -93,4 +104,15 @@ type ExecResult struct {
 	OOMKilled bool
 	// Truncated: output beyond the limit was dropped.
 	Truncated bool
+	// StdoutBytes and StderrBytes are what the command wrote, as far as the backend knows.
+	StdoutBytes, StderrBytes int64
+}
+
+// Replay asks for the output of a command from offsets on, and for what it writes until it ends.
+type Replay struct {
+	// ID is the command's.
+	ID string
+	// Stdout and Stderr receive what was written after the first StdoutOffset and StderrOffset bytes.
+	Stdout, Stderr             io.Writer
+	StdoutOffset, StderrOffset int64
 }

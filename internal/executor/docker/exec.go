@@ -2,8 +2,10 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,11 +30,14 @@ const (
 // Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
 func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	out, errOut := &capture{limit: r.OutputLimit}, &capture{limit: r.OutputLimit}
-	id := sandbox.RandomIDs(16)
+	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
 	call := helperCall{
 		args: append([]string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd, "--"}, r.Command...),
-		id:   id, user: r.User, env: assignments(r.Env), stdin: r.Stdin,
+		user: r.User, env: assignments(r.Env), stdin: r.Stdin,
 		stdout: r.Stdout, stderr: r.Stderr,
+	}
+	if !r.Detach {
+		call.id = id
 	}
 	if call.stdout == nil {
 		call.stdout = out
@@ -43,13 +48,66 @@ func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	limited, cancel := context.WithTimeout(ctx, r.Timeout.D()+timeoutMargin)
 	defer cancel()
 	res, err := e.help(limited, h, call)
+	if err == nil {
+		err = reported(h, id, res)
+	}
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
+	result := resultOf(res)
+	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.truncated || errOut.truncated
+	return result, nil
+}
+
+// Follow implements sandbox.Runner.
+func (e *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+	reader, gone := io.Pipe() // the helper reads while its standard input is open
+	defer gone.Close()
+	res, err := e.help(ctx, h, helperCall{
+		args:  []string{"follow", "-id", r.ID, "-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
+		stdin: reader, stdout: r.Stdout, stderr: r.Stderr,
+	})
+	if err == nil {
+		err = reported(h, r.ID, res)
+	}
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	result := resultOf(res)
+	result.Truncated = res.Dropped
+	return result, nil
+}
+
+// EndExec implements sandbox.Runner. A process may be signalled by its own user only.
+func (e *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
+	ctx, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	res, err := e.help(ctx, h, helperCall{args: []string{"kill", "-id", id}, user: user})
+	if err != nil {
+		return err
+	}
+	return reported(h, id, res)
+}
+
+func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
-		ExitCode: res.ExitCode, Stdout: out.Bytes(), Stderr: errOut.Bytes(), Duration: sandbox.Duration(res.Duration),
-		TimedOut: res.TimedOut, OOMKilled: res.OOMKilled, Truncated: out.truncated || errOut.truncated,
-	}, nil
+		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
+		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes,
+	}
+}
+
+// reported turns a helper's report that it could not do its work on a command into an error.
+func reported(h sandbox.Handle, id string, res wire.Result) error {
+	code, reason := sandbox.Failed, sandbox.ReasonExecFailed
+	switch res.Problem {
+	case "":
+		return nil
+	case wire.ProblemNotFound:
+		code, reason = sandbox.NotFound, sandbox.ReasonExecNotFound
+	case wire.ProblemConflict:
+		code, reason = sandbox.Conflict, sandbox.ReasonOtherSettings
+	}
+	return sandbox.Errorf(code, "docker: sandbox %s: command %s: %s", h.SandboxID, id, res.Message).WithReason(reason)
 }
 
 // capture keeps the first bytes of a stream and lets the rest go by.
@@ -71,7 +129,7 @@ func (c *capture) Write(p []byte) (int, error) {
 // helperCall is one run of the guest beside process 1.
 type helperCall struct {
 	args           []string
-	id             string // of the command that it runs; empty for file transfers
+	id             string // of the command that ends with the call; empty when none does
 	user           string
 	env            []string
 	stdin          io.Reader
@@ -258,7 +316,7 @@ func (e *Executor) inspectExec(ctx context.Context, execID string) (container.Ex
 // exec, so another helper does it.
 func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helperCall, execID string) (killed bool, err error) {
 	if call.id == "" {
-		return false, nil // a file transfer ends with its streams
+		return false, nil // a transfer ends with its streams, and a detached command goes on
 	}
 	err = await(ctx, "command "+call.id+" has ended", killLimit, func(ctx context.Context) (bool, error) {
 		x, err := e.inspectExec(ctx, execID)

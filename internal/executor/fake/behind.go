@@ -45,7 +45,7 @@ func (x *Executor) BecomeInstance(id string) {
 // Remove removes a sandbox behind everybody's back.
 func (x *Executor) Remove(sandboxID string) {
 	x.mu.Lock()
-	delete(x.boxes, sandboxID)
+	x.remove(sandboxID)
 	x.mu.Unlock()
 	x.tell(sandboxID)
 }
@@ -54,7 +54,9 @@ func (x *Executor) Remove(sandboxID string) {
 func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
 	x.mu.Lock()
 	if b, ok := x.boxes[sandboxID]; ok {
-		f(&b.obs)
+		if f(&b.obs); b.obs.State == sandbox.StateStopped {
+			b.forget(x.now())
+		}
 	}
 	x.mu.Unlock()
 	x.tell(sandboxID)

@@ -25,6 +25,8 @@ const (
 	OpWake        Op = "wake"
 	OpKill        Op = "kill"
 	OpExec        Op = "exec"
+	OpFollow      Op = "follow"
+	OpEndExec     Op = "end_exec"
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
 	OpExport      Op = "export"
@@ -58,6 +60,8 @@ type box struct {
 	files   map[string]file
 	cpu     time.Duration
 	secrets map[string]sandbox.Secret // lost when it is stopped
+	// commands are those that were run since it was started, by id.
+	commands map[string]*command
 	// weakened is what an audit finds.
 	weakened string
 }
@@ -151,7 +155,7 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
 	return &box{
 		spec:  spec,
-		files: map[string]file{configFile: plain(spec.Config)},
+		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command),
 		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
@@ -205,6 +209,7 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 	b.obs.State = to
 	if to == sandbox.StateStopped {
 		b.secrets = nil
+		b.forget(x.now())
 	}
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
@@ -216,11 +221,19 @@ func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	if err := x.enter(ctx, OpKill, h.Instance); err != nil {
 		return err
 	}
-	delete(x.boxes, h.SandboxID)
+	x.remove(h.SandboxID)
 	x.drop(h)
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
 	return nil
+}
+
+// remove ends a sandbox, with all that runs in it.
+func (x *Executor) remove(id string) {
+	if b, ok := x.boxes[id]; ok {
+		b.forget(x.now())
+	}
+	delete(x.boxes, id)
 }
 
 // Inspect implements sandbox.Executor.

@@ -5,22 +5,62 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
+// command is one that was run in a box, and that the box remembers until it is stopped.
+type command struct {
+	stdin []byte
+	began time.Time
+	timer *time.Timer   // of one that sleeps
+	over  chan struct{} // closed when it has ended
+
+	once sync.Once
+	// What follows is set before over is closed.
+	out    []byte
+	result sandbox.ExecResult
+	err    error
+}
+
+// end ends a command once.
+func (c *command) end(now time.Time, out []byte, code int, err error) {
+	c.once.Do(func() {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.out, c.err = out, err
+		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out))}
+		close(c.over)
+	})
+}
+
 // Exec implements sandbox.Executor.
 func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	if err := x.awake(ctx, OpExec, h); err != nil {
+	c := &command{began: x.now(), over: make(chan struct{})}
+	if r.Stdin != nil && r.Command[0] == "cat" {
+		var err error
+		if c.stdin, err = io.ReadAll(r.Stdin); err != nil {
+			return sandbox.ExecResult{}, err
+		}
+	}
+	if err := x.begin(ctx, h, r, c); err != nil {
 		return sandbox.ExecResult{}, err
 	}
-	began := x.now()
-	out, code, err := x.command(ctx, r)
-	if err != nil {
-		return sandbox.ExecResult{}, err
+	select {
+	case <-c.over:
+	case <-ctx.Done():
+		if !r.Detach {
+			c.end(x.now(), nil, 0, errEnded(r.ID))
+		}
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "exec: %w", ctx.Err())
 	}
-	res := sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(x.now().Sub(began)), TimedOut: code == sandbox.ExitTimeout}
+	if c.err != nil {
+		return sandbox.ExecResult{}, c.err
+	}
+	res, out := c.result, c.out
 	if len(out) > r.OutputLimit && r.Stdout == nil {
 		out, res.Truncated = out[:r.OutputLimit], true
 	}
@@ -28,56 +68,131 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 		res.Stdout = out
 		return res, nil
 	}
-	_, err = r.Stdout.Write(out)
+	_, err := r.Stdout.Write(out)
 	return res, err
 }
 
-func (x *Executor) command(ctx context.Context, r sandbox.ExecRequest) ([]byte, int, error) {
+// begin starts a command, which needs nobody who waits for it.
+func (x *Executor) begin(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest, c *command) error {
+	b, err := x.running(ctx, OpExec, h)
+	if err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	if r.ID != "" {
+		if b.commands[r.ID] != nil {
+			return sandbox.Errorf(sandbox.Conflict, "sandbox %s has run command %s", h.SandboxID, r.ID).WithReason(sandbox.ReasonOtherSettings)
+		}
+		b.commands[r.ID] = c
+	}
+	return x.start(r, c)
+}
+
+func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 	args := r.Command[1:]
 	switch r.Command[0] {
 	case "echo":
-		return []byte(strings.Join(args, " ") + "\n"), 0, nil
+		c.end(x.now(), []byte(strings.Join(args, " ")+"\n"), 0, nil)
 	case "cat":
-		if r.Stdin == nil {
-			return nil, 0, nil
-		}
-		b, err := io.ReadAll(r.Stdin)
-		return b, 0, err
+		c.end(x.now(), c.stdin, 0, nil)
 	case "exit":
 		n, err := strconv.Atoi(args[0])
-		return nil, n, err
+		if err != nil {
+			return err
+		}
+		c.end(x.now(), nil, n, nil)
 	case "sleep":
 		d, err := time.ParseDuration(args[0])
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		limit := r.Timeout.D()
-		select {
-		case <-time.After(min(d, limit)):
-		case <-ctx.Done():
-			return nil, 0, sandbox.Errorf(sandbox.UnknownOutcome, "exec: %w", ctx.Err())
+		code := 0
+		if limit := r.Timeout.D(); d > limit {
+			d, code = limit, sandbox.ExitTimeout
 		}
-		if d > limit {
-			return nil, sandbox.ExitTimeout, nil
-		}
-		return nil, 0, nil
+		c.timer = time.AfterFunc(d, func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			c.end(x.now(), nil, code, nil)
+		})
 	default:
-		return nil, 127, nil
+		c.end(x.now(), nil, 127, nil)
 	}
+	return nil
+}
+
+// Follow implements sandbox.Executor.
+func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+	b, err := x.running(ctx, OpFollow, h)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	c := b.commands[r.ID]
+	x.mu.Unlock()
+	if c == nil {
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.NotFound, "sandbox %s knows no command %s", h.SandboxID, r.ID).WithReason(sandbox.ReasonExecNotFound)
+	}
+	select {
+	case <-c.over:
+	case <-ctx.Done():
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "follow: %w", ctx.Err())
+	}
+	if c.err != nil {
+		return sandbox.ExecResult{}, c.err
+	}
+	if r.Stdout != nil {
+		_, err = r.Stdout.Write(c.out[min(r.StdoutOffset, int64(len(c.out))):])
+	}
+	return c.result, err
+}
+
+// EndExec implements sandbox.Executor.
+func (x *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, _ string) error {
+	b, err := x.running(ctx, OpEndExec, h)
+	if err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	if c := b.commands[id]; c != nil {
+		c.end(x.now(), nil, 0, errEnded(id))
+	}
+	return nil
+}
+
+func errEnded(id string) error {
+	return sandbox.Errorf(sandbox.Failed, "command %s was ended before it could report how", id).WithReason(sandbox.ReasonExecFailed)
+}
+
+// forget ends all commands of a box that is stopped or removed.
+func (b *box) forget(now time.Time) {
+	for id, c := range b.commands {
+		c.end(now, nil, 0, sandbox.Errorf(sandbox.UnknownOutcome, "command %s: the sandbox ended meanwhile", id).WithReason(sandbox.ReasonExecFailed))
+	}
+	clear(b.commands)
 }
 
 // awake refuses what needs a sandbox that runs.
 func (x *Executor) awake(ctx context.Context, op Op, h sandbox.Handle) error {
+	_, err := x.running(ctx, op, h)
+	if err == nil {
+		x.mu.Unlock()
+	}
+	return err
+}
+
+// running returns a sandbox that runs, with the lock taken unless there is an error.
+func (x *Executor) running(ctx context.Context, op Op, h sandbox.Handle) (*box, error) {
 	if err := x.enter(ctx, op, h.Instance); err != nil {
-		return err
+		return nil, err
 	}
-	defer x.mu.Unlock()
 	b, ok := x.boxes[h.SandboxID]
-	if !ok {
-		return notFound(h)
+	switch {
+	case !ok:
+		defer x.mu.Unlock()
+		return nil, notFound(h)
+	case b.obs.State != sandbox.StateRunning:
+		defer x.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", h.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
 	}
-	if b.obs.State != sandbox.StateRunning {
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", h.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
-	}
-	return nil
+	return b, nil
 }

@@ -33,6 +33,7 @@ const (
 	ProblemInvalid  = "invalid"
 	ProblemNotFound = "not_found"
 	ProblemFailed   = "failed"
+	ProblemConflict = "conflict"
 )
 
 // Result is how a helper ended.
@@ -41,6 +42,10 @@ type Result struct {
 	Duration  time.Duration `json:"duration"`
 	TimedOut  bool          `json:"timed_out,omitempty"`
 	OOMKilled bool          `json:"oom_killed,omitempty"`
+	// StdoutBytes and StderrBytes are what the command wrote. Dropped: not all of it is kept.
+	StdoutBytes int64 `json:"stdout_bytes,omitempty"`
+	StderrBytes int64 `json:"stderr_bytes,omitempty"`
+	Dropped     bool  `json:"dropped,omitempty"`
 	// Problem is set when the helper itself failed, not the command that it ran.
 	Problem string `json:"problem,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -56,17 +56,35 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	}
 	// When the sandbox stops, process 1 signals the command itself; this process stays to report its
 	// end. When nobody reads any more, it stays to end the command in time.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	// What is kept of its output may meet the limit of files; that is no reason to end.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE, unix.SIGXFSZ)
 	spareThreads(2)
+	kept, err := openSpool(c.id)
+	if errors.Is(err, errTaken) {
+		return wire.Result{Problem: wire.ProblemConflict, Message: err.Error()}
+	}
+	if err != nil { // it is read as it comes, and not twice
+		return runCommand(c, out.Stdout(), out.Stderr())
+	}
+	r := runCommand(c, &tee{kept: kept.stdout, live: out.Stdout()}, &tee{kept: kept.stderr, live: out.Stderr()})
+	var dropped [2]bool
+	r.StdoutBytes, dropped[0] = kept.stdout.counts()
+	r.StderrBytes, dropped[1] = kept.stderr.counts()
+	r.Dropped = dropped[0] || dropped[1]
+	kept.end(r)
+	return r
+}
 
+// runCommand runs the command to its end.
+func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	began, oomKills := time.Now(), countOOMKills()
-	pumps, pid, err := start(c, out)
+	pumps, pid, err := start(c, stdout, stderr)
 	if err != nil {
 		code := exitCannotStart
 		if !errors.Is(err, errDirectory) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
 			code = exitNotFound
 		}
-		_, _ = fmt.Fprintf(out.Stderr(), "guest: %v\n", err) // a broken stream shows in the result, written next
+		_, _ = fmt.Fprintf(stderr, "guest: %v\n", err) // a broken stream shows in the result, written next
 		return wire.Result{ExitCode: code, Duration: time.Since(began)}
 	}
 	var timedOut atomic.Bool
@@ -90,7 +108,7 @@ func runExec(c command, out *wire.Writer) wire.Result {
 }
 
 // start runs the command and returns the pumps of its output.
-func start(c command, out *wire.Writer) (*pumps, int, error) {
+func start(c command, toStdout, toStderr io.Writer) (*pumps, int, error) {
 	if len(c.args) == 0 {
 		return nil, 0, errors.New("no command was given")
 	}
@@ -109,12 +127,12 @@ func start(c command, out *wire.Writer) (*pumps, int, error) {
 		}
 	}
 	p := &pumps{}
-	stdout, err := p.add(out.Stdout())
+	stdout, err := p.add(toStdout)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer stdout.Close()
-	stderr, err := p.add(out.Stderr())
+	stderr, err := p.add(toStderr)
 	if err != nil {
 		return nil, 0, err
 	}

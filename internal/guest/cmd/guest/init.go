@@ -42,15 +42,18 @@ func runInit(deadline time.Time, config, egress string, pooled bool) {
 	if err := writeConfig(config); err != nil {
 		fatal("write %s: %v", configFile, err)
 	}
-	spare := 2
+	spare := 4
 	if egress != "" {
-		spare = 4 // what is forwarded takes some for a moment
+		spare = 6 // what is forwarded takes some for a moment
 	}
 	spareThreads(spare)
 	if egress != "" {
 		if err := startForwarding(egress); err != nil {
 			fatal("forward to the gateway: %v", err)
 		}
+	}
+	if err := startKeeping(); err != nil {
+		fatal("keep commands: %v", err)
 	}
 	become(readyName)
 	if !pooled || awaitLease(stop, timer, deadline) {

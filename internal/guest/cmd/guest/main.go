@@ -6,6 +6,7 @@
 //	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
 //	guest init    … -egress <json>                         … which moves what may go out to the gateway
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
+//	guest follow  -id <id> -stdout <n> -stderr <n>          sends what exec with that id has written after n bytes, and goes on to its end
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
 //	guest tar-out -path <path>                             packs a path
@@ -32,7 +33,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest init | exec | kill | tar-in | tar-out | secrets")
+		fatal("usage: guest init | exec | follow | kill | tar-in | tar-out | secrets")
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
@@ -41,6 +42,8 @@ func main() {
 		egress   = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
 		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
 		id       = flags.String("id", "", "id of the command")
+		stdout   = flags.Int64("stdout", 0, "how much of its standard output is known")
+		stderr   = flags.Int64("stderr", 0, "how much of its standard error is known")
 		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
 		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
 		dir      = flags.String("dir", "/workspace", "directory to unpack in")
@@ -62,6 +65,8 @@ func main() {
 	switch name {
 	case "exec":
 		r = runExec(command{id: *id, args: flags.Args(), cwd: *cwd, timeout: *timeout}, out)
+	case "follow":
+		r = runFollow(*id, [2]int64{*stdout, *stderr}, out)
 	case "kill":
 		r = runKill(*id)
 	case "tar-in":
