@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -31,11 +33,12 @@ type settings struct {
 	reconcilerURL, token      string
 	ledgerURL, stateURL       string
 	dockerHost, dockerContext string
+	networkPool               netip.Prefix // zero is the executor's default
 	priceBook                 string
 	// Of a plan that comes before its values are known: the attributes that are not, for the
-	// service, for the engine, and whether the price book is one.
-	serviceUnknown, engineUnknown []string
-	priceBookUnknown              bool
+	// service, for the engine, for networks, and whether the price book is one.
+	serviceUnknown, engineUnknown, poolUnknown []string
+	priceBookUnknown                           bool
 }
 
 // check finds what is wrong whatever the environment holds.
@@ -89,13 +92,16 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 		return settings{}, diags
 	}
 	var s settings
-	m.resolveDocker(&s)
+	diags.Append(m.resolveDocker(&s)...)
+	if diags.HasError() {
+		return s, diags
+	}
 	embedded := !m.Ledger.IsNull() || !m.StateURL.IsNull()
 	if m.Reconciler != nil || (!embedded && getenv(envReconcilerURL) != "") {
 		diags.Append(m.resolveReconciler(&s, getenv)...)
 		return s, diags
 	}
-	s.serviceUnknown = slices.Concat(unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown)
+	s.serviceUnknown = slices.Concat(unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown, s.poolUnknown)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
 		var err error
@@ -107,13 +113,22 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	return s, diags
 }
 
-func (m model) resolveDocker(s *settings) {
+func (m model) resolveDocker(s *settings) diag.Diagnostics {
 	if m.Docker == nil {
-		return
+		return nil
 	}
 	s.dockerHost, s.dockerContext = m.Docker.Host.ValueString(), m.Docker.Context.ValueString()
 	s.engineUnknown = append(unknown("docker.host", m.Docker.Host), unknown("docker.context", m.Docker.Context)...)
 	s.priceBook, s.priceBookUnknown = m.Docker.PriceBook.ValueString(), m.Docker.PriceBook.IsUnknown()
+	s.poolUnknown = unknown("docker.network_pool", m.Docker.NetworkPool)
+	if m.Docker.NetworkPool.IsNull() || m.Docker.NetworkPool.IsUnknown() {
+		return nil
+	}
+	var err error
+	if s.networkPool, err = docker.ParseNetworkPool(m.Docker.NetworkPool.ValueString()); err != nil {
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"), "Invalid Network Pool", err.Error()+".")}
+	}
+	return nil
 }
 
 func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.Diagnostics {

@@ -81,6 +81,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"token over HTTP":     {model{Reconciler: block(text("http://games:8787"), text("t"))}, env(), "allow_http = true"},
 		"environment, HTTP":   {model{}, env(envReconcilerURL, "http://games:8787", envReconcilerToken, "t"), "allow_http = true"},
 		"environment, no URL": {model{}, env(envReconcilerURL, "games", envReconcilerToken, "t"), "must be like https://"},
+		"a pool of no range":  {model{Docker: &dockerModel{NetworkPool: text("10.0.0.1")}}, env(), "an IPv4 range"},
+		"a pool too large":    {model{Docker: &dockerModel{NetworkPool: text("10.0.0.0/8")}}, env(), "of /12 to /28"},
 		"other scheme":        {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
 	}
 	for name, tt := range tests {
@@ -109,7 +111,8 @@ func TestUnknownConfiguration(t *testing.T) {
 		"host":       {m: model{Docker: &dockerModel{Host: unknown}}, service: "docker.host", engine: "docker.host"},
 		"host, with a reconciler": {m: model{Reconciler: block(text("https://a"), text("t")), Docker: &dockerModel{Context: unknown}},
 			engine: "docker.context"},
-		"price book": {m: model{Docker: &dockerModel{PriceBook: unknown}}, withoutPriceBook: true},
+		"network pool": {m: model{Docker: &dockerModel{NetworkPool: unknown}}, service: "docker.network_pool"},
+		"price book":   {m: model{Docker: &dockerModel{PriceBook: unknown}}, withoutPriceBook: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

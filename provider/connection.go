@@ -80,7 +80,9 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 			err, closers = errors.Join(err, closeAll(closers)), nil
 		}
 	}()
-	executor, err := docker.New(docker.Config{Host: c.settings.dockerHost, Context: c.settings.dockerContext, Logger: c.log})
+	executor, err := docker.New(docker.Config{
+		Host: c.settings.dockerHost, Context: c.settings.dockerContext, NetworkPool: c.settings.networkPool, Logger: c.log,
+	})
 	if err != nil {
 		return nil, closers, err
 	}

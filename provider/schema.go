@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 )
 
 // model is the provider's configuration.
@@ -28,6 +30,8 @@ type dockerModel struct {
 	Host      types.String `tfsdk:"host"`
 	Context   types.String `tfsdk:"context"`
 	PriceBook types.String `tfsdk:"price_book"`
+	// NetworkPool matters where this process runs the service.
+	NetworkPool types.String `tfsdk:"network_pool"`
 }
 
 // Schema describes the provider's configuration.
@@ -82,6 +86,11 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 					},
 					"context": schema.StringAttribute{
 						MarkdownDescription: "Context of the docker command line. Conflicts with `host`.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+					"network_pool": schema.StringAttribute{
+						MarkdownDescription: "IPv4 range of /12 to /28 from which each sandbox whose network is `full` gets a /28; nothing else may use it. A reconciler is told by its flag `--network-pool`. Default: `" + docker.DefaultNetworkPool.String() + "`.",
 						Optional:            true,
 						Validators:          notEmpty,
 					},

@@ -13,7 +13,8 @@ const (
 	LeftoverCarrier   LeftoverKind = "carrier" // a container that only fills volumes
 	LeftoverWorkspace LeftoverKind = "workspace"
 	LeftoverData      LeftoverKind = "data"
-	LeftoverLease     LeftoverKind = "lease" // says whose a sandbox of a warm pool is
+	LeftoverLease     LeftoverKind = "lease"   // says whose a sandbox of a warm pool is
+	LeftoverNetwork   LeftoverKind = "network" // of a sandbox whose network is full
 	LeftoverGuest     LeftoverKind = "guest"
 	LeftoverSeed      LeftoverKind = "seed"
 	// Of an environment whose network is restricted.

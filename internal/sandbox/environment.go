@@ -141,9 +141,7 @@ func (s EnvironmentSpec) Validate() error {
 		bad("image", "must be set to an image reference, for example the reference of a sandbox_container_image")
 	}
 	switch s.Network {
-	case NetworkNone, NetworkRestricted:
-	case NetworkFull:
-		bad("network", "must be none or restricted: the full mode is not built yet")
+	case NetworkNone, NetworkRestricted, NetworkFull:
 	default:
 		bad("network", "must be none, restricted or full, not %q", s.Network)
 	}

@@ -39,6 +39,8 @@ type Capabilities struct {
 	CPUTime bool
 	// Exec: Runner works. Test doubles of a backend may lack it.
 	Exec bool
+	// FullNetwork: a sandbox may have a network of its own (NetworkFull).
+	FullNetwork bool
 }
 
 // EnvironmentRef names what an environment has on a backend instance.

@@ -36,7 +36,7 @@ func networkBlock() schema.Block {
 		Attributes: map[string]schema.Attribute{
 			"mode": schema.StringAttribute{
 				MarkdownDescription: "`restricted` lets out what `allow` names, through a gateway that logs every attempt; `none` is loopback only. " +
-					"`full` is not built yet. Default: `restricted`.",
+					"`full` is a network of the sandbox's own that leads wherever the engine's host leads, the host itself included, and to no other sandbox. Default: `restricted`.",
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(sandbox.NetworkRestricted)),

@@ -149,8 +149,8 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 	}
 	steps := []resource.TestStep{
 		{
-			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "\"none\"", "\"full\"", 1),
-			ExpectError: regexp.MustCompile(`The network mode must be none or restricted`),
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "\"none\"", "\"bridge\"", 1),
+			ExpectError: regexp.MustCompile(`The network mode must be none,\s+restricted or full`),
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"*.com\"]", 1),

@@ -169,6 +169,9 @@ func TestAccEnvironmentThatLetsOut(t *testing.T) {
 			},
 			{Config: block("allow = []"), ConfigStateChecks: []statecheck.StateCheck{hosts()}},
 			{Config: block(`mode = "none"`)},
+			{Config: block(`mode = "full"`), ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("mode"), text("full")),
+			}},
 		}})
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 that concern one
@@ -41,7 +42,7 @@ var auditRules = []auditRule{
 	{number: "5.26", title: "no new privileges", finding: newPrivileges},
 	{number: "5.27", title: "the image's health check is off", finding: healthCheck},
 	{number: "5.29", title: "processes are limited", finding: when(func(a audited) bool { return a.host().PidsLimit == nil || *a.host().PidsLimit <= 0 }, "it may have any number of processes")},
-	{number: "5.30", title: "not on the shared bridge, and on no network that is not ours", finding: networks},
+	{number: "5.30", title: "on no network, or on one of its own", finding: networks},
 	{number: "5.31", title: "not in the host's user namespace by exception", finding: when(func(a audited) bool { return a.host().UsernsMode.IsHost() }, "it is exempt from the engine's user namespaces")},
 	{number: "5.32", title: "no engine socket", finding: engineSocket},
 	{number: "S.1", title: "process 1 is the guest, with a deadline", finding: notTheGuest},
@@ -227,11 +228,12 @@ func healthCheck(a audited) string {
 	return ""
 }
 
-// networks finds every network but "none" and those that carry our own name.
+// networks finds every network but "none" and the sandbox's own.
 func networks(a audited) string {
 	var found []string
+	own := networkName(sandbox.Handle{LedgerID: a.container.Config.Labels[labelLedger], SandboxID: a.container.Config.Labels[labelSandbox]})
 	for name := range a.networks() {
-		if name != network.NetworkNone && !strings.HasPrefix(name, "sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+		if name != network.NetworkNone && name != own {
 			found = append(found, name)
 		}
 	}

@@ -9,12 +9,14 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, volumes and images.
+// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, networks, volumes and
+// images.
 func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
 	carriers, err := e.containersOf(ctx, ledgerID, roleCarrier)
@@ -25,12 +27,16 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 	if err != nil {
 		return nil, err
 	}
+	networks, err := e.leftNetworks(ctx, ledgerID)
+	if err != nil {
+		return nil, err
+	}
 	volumes, err := e.volumesOf(ctx, ledgerID, f)
 	if err != nil {
 		return nil, err
 	}
 	images, err := e.imagesOf(ctx, ledgerID, f)
-	return slices.Concat(carriers, gateways, volumes, images), err
+	return slices.Concat(carriers, gateways, networks, volumes, images), err
 }
 
 func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]sandbox.Leftover, error) {
@@ -45,6 +51,15 @@ func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
 		list = append(list, leftover(name, c.Labels, time.Unix(c.Created, 0)))
+	}
+	return list, err
+}
+
+func (e *Executor) leftNetworks(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	found, err := e.networksOf(ctx, map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelRole: string(roleNetwork)})
+	var list []sandbox.Leftover
+	for _, n := range found {
+		list = append(list, leftover(n.Name, n.Labels, n.Created))
 	}
 	return list, err
 }
@@ -96,6 +111,8 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 		err = e.removeLeftContainer(ctx, l)
 	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverLease, sandbox.LeftoverGuest, sandbox.LeftoverEgress:
 		err = e.removeLeftVolume(ctx, l)
+	case sandbox.LeftoverNetwork:
+		err = e.removeLeftNetwork(ctx, l)
 	case sandbox.LeftoverSeed, sandbox.LeftoverGatewayImage:
 		err = e.removeLeftImage(ctx, l)
 	default:
@@ -160,4 +177,27 @@ func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) erro
 		_, err := e.api.ImageRemove(ctx, l.Name, image.RemoveOptions{PruneChildren: true})
 		return err
 	})
+}
+
+// removeLeftNetwork removes every network of the name: engines before 25.0 may have two.
+func (e *Executor) removeLeftNetwork(ctx context.Context, l sandbox.Leftover) error {
+	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]network.Summary, error) {
+		return e.api.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("name", l.Name))})
+	})
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != l.Name }) // the filter takes parts of names
+	if len(found) == 0 {
+		return e.confirm(ctx, l.Instance)
+	}
+	for _, n := range found {
+		if err := e.checkLabels("network", n.Name, n.Labels, leftoverLabels(l)); err != nil {
+			return err
+		}
+		if err := e.removeNetwork(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"go.uber.org/goleak"
 
@@ -95,6 +96,13 @@ func leftovers(t testing.TB, ledgerID string) []string {
 	}
 	for _, v := range volumes.Volumes {
 		left = append(left, "volume "+v.Name)
+	}
+	networks, err := api.NetworkList(ctx, network.ListOptions{Filters: f})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, n := range networks {
+		left = append(left, "network "+n.Name)
 	}
 	images, err := api.ImageList(ctx, image.ListOptions{All: true, Filters: f})
 	if err != nil {

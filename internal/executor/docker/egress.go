@@ -21,19 +21,31 @@ import (
 // Each costs process 1 some memory; what is more, like every *.domain, is reached by the proxy alone.
 const maxHostEntries = 254
 
-// wayOut is how a sandbox whose network is restricted gets out; its zero value is no way out.
+// wayOut is how a sandbox gets out: by its gateway, or by a network of its own. Its zero value is no
+// way out.
 type wayOut struct {
+	network string // the id of the sandbox's own network
 	dir     string // the sandbox's directory of the gateway's volume, on the engine's host
 	entries []string
 	hosts   []wire.EgressHost
 }
 
-// openWayOut tells the gateway of a sandbox, and returns its way out: the gateway's directory for it
-// is there before the sandbox's container is made, and the policy before its first program.
+// openWayOut makes what a sandbox gets out by, before its container is made.
 func (e *Executor) openWayOut(ctx context.Context, spec sandbox.SandboxSpec) (wayOut, error) {
-	if spec.Network != sandbox.NetworkRestricted {
+	switch spec.Network {
+	case sandbox.NetworkRestricted:
+		return e.openGateway(ctx, spec)
+	case sandbox.NetworkFull:
+		id, err := e.openNetwork(ctx, spec.Handle)
+		return wayOut{network: id}, err
+	default:
 		return wayOut{}, nil
 	}
+}
+
+// openGateway tells the gateway of a sandbox: the gateway's directory for it is there before the
+// sandbox's container is made, and the policy before its first program.
+func (e *Executor) openGateway(ctx context.Context, spec sandbox.SandboxSpec) (wayOut, error) {
 	ref := environmentOf(spec.Handle)
 	if err := e.admit(ctx, spec); err != nil {
 		return wayOut{}, err
@@ -122,6 +134,9 @@ func hostEntries(e sandbox.Egress) (entries []string, hosts []wire.EgressHost) {
 
 // apply gives a container the way out.
 func (w wayOut) apply(h *container.HostConfig) {
+	if w.network != "" {
+		h.NetworkMode = container.NetworkMode(w.network)
+	}
 	if w.dir == "" {
 		return
 	}

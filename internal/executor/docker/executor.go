@@ -4,6 +4,7 @@
 //	environment   seed image and guest volume     made at Provision, by name found again
 //	              gateway and its volume          where the network is restricted
 //	sandbox       container, volumes for /workspace and /data
+//	              network                         where the network is full
 //
 // The seed image holds the guest and what /workspace and /data begin with. A container made of it
 // and never started, a carrier, has the engine copy that into the volumes that are mounted on it:
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"runtime"
 	"sync"
 
@@ -38,6 +40,9 @@ type Config struct {
 	Calls int
 	// Gateway says how restricted sandboxes get out.
 	Gateway Gateway
+	// NetworkPool is where the subnets, a /28 each, of sandboxes with a full network come from; the zero
+	// value means DefaultNetworkPool. It must not be in use on the engine's host or where that leads to.
+	NetworkPool netip.Prefix
 }
 
 // Executor drives one Docker Engine.
@@ -53,6 +58,7 @@ type Executor struct {
 	end    context.CancelFunc
 
 	gateway Gateway
+	pool    netip.Prefix // of subnets
 
 	mu       sync.Mutex         // guards what follows
 	programs map[string]program // for each engine seen
@@ -64,8 +70,12 @@ type Executor struct {
 var _ sandbox.Executor = (*Executor)(nil)
 
 // New returns an executor for the engine that cfg names. It does not connect.
-// Errors: Invalid, when the address or context cannot be used.
+// Errors: Invalid, when the address, the context or the pool cannot be used.
 func New(cfg Config) (*Executor, error) {
+	pool, err := checkPool(cfg.NetworkPool)
+	if err != nil {
+		return nil, err
+	}
 	api, err := NewClient(cfg)
 	if err != nil {
 		return nil, err
@@ -79,7 +89,7 @@ func New(cfg Config) (*Executor, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Executor{
 		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
-		gateway: cfg.Gateway, programs: make(map[string]program), volumes: make(map[string]string),
+		gateway: cfg.Gateway, pool: pool, programs: make(map[string]program), volumes: make(map[string]string),
 		links: make(map[sandbox.EnvironmentRef]*link),
 	}, nil
 }
@@ -103,7 +113,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true}
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, FullNetwork: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

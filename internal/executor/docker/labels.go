@@ -44,6 +44,7 @@ const (
 	roleWorkspace role = "workspace"
 	roleData      role = "data"
 	roleLease     role = "lease" // says whose a pool's sandbox is
+	roleNetwork   role = "network"
 	roleGateway   role = "gateway"
 	roleEgress    role = "egress"        // the volume with the gateway's sockets
 	roleProgram   role = "gateway-image" // holds the gateway's program
@@ -82,6 +83,7 @@ func carrierName(h sandbox.Handle) string     { return sandboxName(h) + "-carrie
 func workspaceVolume(h sandbox.Handle) string { return sandboxName(h) + "-workspace" }
 func dataVolume(h sandbox.Handle) string      { return sandboxName(h) + "-data" }
 func leaseVolume(h sandbox.Handle) string     { return sandboxName(h) + "-lease" }
+func networkName(h sandbox.Handle) string     { return sandboxName(h) + "-network" }
 
 // guestVolume is named by content, so that a new release never meets an old guest's volume.
 func guestVolume(ref sandbox.EnvironmentRef, guestHash string) string {

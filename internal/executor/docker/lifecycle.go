@@ -121,6 +121,11 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 			return err
 		}
 	}
+	if err != nil || hasNetwork(c) {
+		if err := e.removeNetworks(ctx, handleLabels(h, roleNetwork)); err != nil {
+			return err
+		}
+	}
 	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
 		return err
 	}

@@ -157,11 +157,11 @@ func TestSpecificationsThatNoEngineCanKeepAreInvalid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	for what, change := range map[string]func(*sandbox.SandboxSpec){
-		"full network": func(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkFull },
-		"no deadline":  func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
-		"huge config":  func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 200_000) },
-		"odd id":       func(s *sandbox.SandboxSpec) { s.SandboxID = "../x" },
-		"no instance":  func(s *sandbox.SandboxSpec) { s.Instance = "" },
+		"odd network": func(s *sandbox.SandboxSpec) { s.Network = "host" },
+		"no deadline": func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
+		"huge config": func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 200_000) },
+		"odd id":      func(s *sandbox.SandboxSpec) { s.SandboxID = "../x" },
+		"no instance": func(s *sandbox.SandboxSpec) { s.Instance = "" },
 	} {
 		spec := w.spec()
 		change(&spec)
@@ -173,6 +173,6 @@ func TestSpecificationsThatNoEngineCanKeepAreInvalid(t *testing.T) {
 	env.Resources.CPUMillis = 1_000_000
 	wantCode(t, w.x.Provision(t.Context(), w.ref, env), sandbox.Invalid)
 	env = w.environment()
-	env.Network = sandbox.NetworkFull
+	env.Network = "bridge"
 	wantCode(t, w.x.Provision(t.Context(), w.ref, env), sandbox.Invalid)
 }

@@ -55,11 +55,12 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 }
 
 func checkNetwork(mode sandbox.NetworkMode) error {
-	if mode == sandbox.NetworkNone || mode == sandbox.NetworkRestricted {
+	switch mode {
+	case sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull:
 		return nil
 	}
 	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network", Problem: fmt.Sprintf("must be none or restricted: the %s mode is not built yet, and a sandbox is never given more network than was asked for", mode),
+		Name: "network", Problem: fmt.Sprintf("must be none, restricted or full, not %q: a sandbox is never given more network than was asked for", mode),
 	}})
 }
 
@@ -108,6 +109,9 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 		return err
 	}
 	if err := e.removeCarriers(ctx, ref); err != nil {
+		return err
+	}
+	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // a crash left them
 		return err
 	}
 	if err := e.removeGateway(ctx, ref); err != nil {

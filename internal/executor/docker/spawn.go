@@ -150,10 +150,14 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return e.api.ContainerStart(ctx, sandboxName(h), container.StartOptions{})
 	})
-	if isCode(err, sandbox.NotFound) {
-		return e.absent(ctx, h)
+	if !isCode(err, sandbox.NotFound) {
+		return err
 	}
-	return err
+	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
+		return lookErr
+	}
+	return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: something that it was made with is gone, such as its network: %w", h.SandboxID, err).
+		WithReason(sandbox.ReasonStartFailed)
 }
 
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a

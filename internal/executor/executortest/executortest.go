@@ -37,6 +37,7 @@ func Run(t *testing.T, cfg Config) {
 	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })
 	t.Run("Deadline", func(t *testing.T) { testDeadline(t, cfg) })
 	t.Run("Export", func(t *testing.T) { testExport(t, cfg) })
+	t.Run("Network", func(t *testing.T) { testNetwork(t, cfg) })
 	t.Run("Assign", func(t *testing.T) { testAssign(t, cfg) })
 }
 

@@ -1,0 +1,207 @@
+package docker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A sandbox whose network is full is on a bridge of its own, with a subnet out of a configured pool:
+// the engine's own pools end after some thirty networks, and one prefix for all of them lets the
+// operator of the host write firewall rules once. Engines keep their bridges apart from each other.
+
+// DefaultNetworkPool is where the subnets of sandboxes with a full network come from: 4096 of them, in
+// a part of 10.0.0.0/8 that neither engines nor common routers hand out by themselves.
+var DefaultNetworkPool = netip.MustParsePrefix("10.213.0.0/16")
+
+// The size of one subnet, and the largest pool.
+const (
+	// subnetBits leaves 13 addresses beside the bridge's: Docker takes no less than a /29 on all engines.
+	subnetBits  = 28
+	maxPoolBits = 12 // 65,536 subnets
+)
+
+// subnetTries bounds how often another caller, or a network that the engine does not list, may have
+// taken a subnet first.
+const subnetTries = 64
+
+// ParseNetworkPool reads a pool as Config wants it. Errors: Invalid.
+func ParseNetworkPool(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range, such as %s, not %q", DefaultNetworkPool, text)
+	}
+	return checkPool(p)
+}
+
+// checkPool returns the pool to use. Errors: Invalid.
+func checkPool(p netip.Prefix) (netip.Prefix, error) {
+	if p == (netip.Prefix{}) {
+		return DefaultNetworkPool, nil
+	}
+	if !p.IsValid() || !p.Addr().Is4() || p.Bits() < maxPoolBits || p.Bits() > subnetBits {
+		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range of /%d to /%d, such as %s, not %s", maxPoolBits, subnetBits, DefaultNetworkPool, p)
+	}
+	return p.Masked(), nil
+}
+
+// openNetwork makes the network of a sandbox, or finds it made, and returns its id. The engine decides
+// who gets a subnet: it refuses one that overlaps another, so callers on any machine may try at once.
+// Errors: CapacityExceeded when the pool is used up.
+func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, error) {
+	name, labels := networkName(h), handleLabels(h, roleNetwork)
+	refused := make(map[netip.Prefix]error)
+	for range subnetTries {
+		all, err := fetch(ctx, e, read("list networks for", name), func(ctx context.Context) ([]network.Summary, error) {
+			return e.api.NetworkList(ctx, network.ListOptions{})
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, n := range all {
+			if n.Name == name {
+				return n.ID, e.checkLabels("network", name, n.Labels, labels)
+			}
+		}
+		subnet, ok := freeSubnet(e.pool, taken(all, refused))
+		if !ok {
+			break
+		}
+		made, err := e.createNetwork(ctx, name, subnet, labels)
+		switch {
+		case err == nil:
+			return made, nil
+		case cerrdefs.IsPermissionDenied(err): // somebody was faster, or the engine knows better
+			refused[subnet] = err
+		case !isCode(err, sandbox.Conflict): // which means that another caller makes this network
+			return "", err
+		}
+	}
+	var why []error
+	for _, err := range refused {
+		why = append(why, err)
+	}
+	return "", sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: no subnet of the pool %s is free on engine %s, which has room for %d sandboxes whose network is full; "+
+		"end some, or give a larger pool with --network-pool: %w", h.SandboxID, e.pool, h.Instance, subnetsOf(e.pool), errors.Join(why...))
+}
+
+func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix, labels map[string]string) (string, error) {
+	noIPv6 := false // an address of the world's would be reachable from it
+	made, err := fetch(ctx, e, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (network.CreateResponse, error) {
+		return e.api.NetworkCreate(ctx, name, network.CreateOptions{
+			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
+			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
+			// Nobody else belongs on it; who is put there is not reached either.
+			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
+		})
+	})
+	return made.ID, err
+}
+
+// taken lists the subnets of networks, and those that were refused.
+func taken(all []network.Summary, refused map[netip.Prefix]error) []netip.Prefix {
+	var used []netip.Prefix
+	for _, n := range all {
+		for _, c := range n.IPAM.Config {
+			if p, err := netip.ParsePrefix(c.Subnet); err == nil {
+				used = append(used, p.Masked())
+			}
+		}
+	}
+	for p := range refused {
+		used = append(used, p)
+	}
+	return used
+}
+
+func subnetsOf(pool netip.Prefix) int { return 1 << (subnetBits - pool.Bits()) }
+
+// freeSubnet returns any subnet of the pool that overlaps none of those in use. Callers that look at
+// the same time seldom get the same.
+func freeSubnet(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, bool) {
+	n := subnetsOf(pool)
+	busy := make([]bool, n)
+	for _, u := range used {
+		if !u.Overlaps(pool) {
+			continue
+		}
+		first, count := 0, n // u holds the whole pool
+		if u.Bits() > pool.Bits() {
+			first, count = int(number(u.Addr())-number(pool.Addr()))>>(32-subnetBits), max(1, 1<<max(0, subnetBits-u.Bits()))
+		}
+		for i := first; i < first+count; i++ {
+			busy[i] = true
+		}
+	}
+	start := rand.IntN(n)
+	for i := range n {
+		if at := (start + i) % n; !busy[at] {
+			var b [4]byte
+			binary.BigEndian.PutUint32(b[:], number(pool.Addr())+uint32(at)<<(32-subnetBits))
+			return netip.PrefixFrom(netip.AddrFrom4(b), subnetBits), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func number(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// hasNetwork reports whether a sandbox's container was made with a network of its own.
+func hasNetwork(c container.InspectResponse) bool {
+	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
+}
+
+// networksOf lists networks by their labels. Of one sandbox there may be more than one: engines before
+// 25.0 give two callers at once the same name.
+func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]network.Summary, error) {
+	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]), func(ctx context.Context) ([]network.Summary, error) {
+		return e.api.NetworkList(ctx, network.ListOptions{Filters: labelFilter(labels)})
+	})
+}
+
+// removeNetworks removes the networks with all of these labels, and returns nil once they are gone.
+func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string) error {
+	found, err := e.networksOf(ctx, labels)
+	if err != nil {
+		return err
+	}
+	for _, n := range found {
+		// A network stays in use for a moment after its container has gone.
+		err := await(ctx, "nothing uses network "+n.Name, removalLimit, func(ctx context.Context) (bool, error) {
+			err := e.removeNetwork(ctx, n)
+			if isCode(err, sandbox.Conflict) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeNetwork removes a network; absent is success. Errors: Conflict while something is on it.
+func (e *Executor) removeNetwork(ctx context.Context, n network.Summary) error {
+	r := change("remove network", n.Name, sandbox.ReasonRemovalFailed)
+	r.late = true
+	err := e.do(ctx, r, func(ctx context.Context) error { return e.api.NetworkRemove(ctx, n.ID) })
+	switch {
+	case isCode(err, sandbox.NotFound):
+		return nil
+	case cerrdefs.IsPermissionDenied(err): // the engine's word for a network in use
+		return sandbox.Errorf(sandbox.Conflict, "docker: network %s is in use: %w", n.Name, err)
+	}
+	return err
+}
