@@ -179,7 +179,7 @@ func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) erro
 	})
 }
 
-// removeLeftNetwork removes every network of the name: engines before 25.0 may have two.
+// removeLeftNetwork removes every network of the name: two programs at once may have made two.
 func (e *Executor) removeLeftNetwork(ctx context.Context, l sandbox.Leftover) error {
 	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]network.Summary, error) {
 		return e.api.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("name", l.Name))})

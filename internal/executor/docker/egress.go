@@ -24,7 +24,7 @@ const maxHostEntries = 254
 // wayOut is how a sandbox gets out: by its gateway, or by a network of its own. Its zero value is no
 // way out.
 type wayOut struct {
-	network string // the id of the sandbox's own network
+	network string // the sandbox's own, by name
 	dir     string // the sandbox's directory of the gateway's volume, on the engine's host
 	entries []string
 	hosts   []wire.EgressHost
@@ -36,8 +36,8 @@ func (e *Executor) openWayOut(ctx context.Context, spec sandbox.SandboxSpec) (wa
 	case sandbox.NetworkRestricted:
 		return e.openGateway(ctx, spec)
 	case sandbox.NetworkFull:
-		id, err := e.openNetwork(ctx, spec.Handle)
-		return wayOut{network: id}, err
+		name, err := e.openNetwork(ctx, spec.Handle)
+		return wayOut{network: name}, err
 	default:
 		return wayOut{}, nil
 	}

@@ -59,6 +59,8 @@ type Executor struct {
 
 	gateway Gateway
 	pool    netip.Prefix // of subnets
+	// networking holds an element while a network is being made.
+	networking chan struct{}
 
 	mu       sync.Mutex         // guards what follows
 	programs map[string]program // for each engine seen
@@ -89,7 +91,7 @@ func New(cfg Config) (*Executor, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Executor{
 		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
-		gateway: cfg.Gateway, pool: pool, programs: make(map[string]program), volumes: make(map[string]string),
+		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
 		links: make(map[sandbox.EnvironmentRef]*link),
 	}, nil
 }

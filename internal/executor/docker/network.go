@@ -53,10 +53,17 @@ func checkPool(p netip.Prefix) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// openNetwork makes the network of a sandbox, or finds it made, and returns its id. The engine decides
+// openNetwork makes the network of a sandbox, or finds it made, and returns its name. The engine decides
 // who gets a subnet: it refuses one that overlaps another, so callers on any machine may try at once.
-// Errors: CapacityExceeded when the pool is used up.
+// It makes one network after another anyway, and before 25.0 gives one name to two callers at once, so
+// that this program asks for one at a time. Errors: CapacityExceeded when the pool is used up.
 func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, error) {
+	select {
+	case e.networking <- struct{}{}:
+		defer func() { <-e.networking }()
+	case <-ctx.Done():
+		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the networks of others: %w", h.SandboxID, ctx.Err())
+	}
 	name, labels := networkName(h), handleLabels(h, roleNetwork)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
@@ -68,17 +75,17 @@ func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, e
 		}
 		for _, n := range all {
 			if n.Name == name {
-				return n.ID, e.checkLabels("network", name, n.Labels, labels)
+				return name, e.checkLabels("network", name, n.Labels, labels)
 			}
 		}
 		subnet, ok := freeSubnet(e.pool, taken(all, refused))
 		if !ok {
 			break
 		}
-		made, err := e.createNetwork(ctx, name, subnet, labels)
+		err = e.createNetwork(ctx, name, subnet, labels)
 		switch {
 		case err == nil:
-			return made, nil
+			return name, nil
 		case cerrdefs.IsPermissionDenied(err): // somebody was faster, or the engine knows better
 			refused[subnet] = err
 		case !isCode(err, sandbox.Conflict): // which means that another caller makes this network
@@ -93,17 +100,17 @@ func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, e
 		"end some, or give a larger pool with --network-pool: %w", h.SandboxID, e.pool, h.Instance, subnetsOf(e.pool), errors.Join(why...))
 }
 
-func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix, labels map[string]string) (string, error) {
+func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix, labels map[string]string) error {
 	noIPv6 := false // an address of the world's would be reachable from it
-	made, err := fetch(ctx, e, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (network.CreateResponse, error) {
-		return e.api.NetworkCreate(ctx, name, network.CreateOptions{
+	return e.do(ctx, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.api.NetworkCreate(ctx, name, network.CreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
 			// Nobody else belongs on it; who is put there is not reached either.
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 		})
+		return err
 	})
-	return made.ID, err
 }
 
 // taken lists the subnets of networks, and those that were refused.
@@ -162,8 +169,7 @@ func hasNetwork(c container.InspectResponse) bool {
 	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
 }
 
-// networksOf lists networks by their labels. Of one sandbox there may be more than one: engines before
-// 25.0 give two callers at once the same name.
+// networksOf lists networks by their labels. Two programs at once may have made two for one sandbox.
 func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]network.Summary, error) {
 	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]), func(ctx context.Context) ([]network.Summary, error) {
 		return e.api.NetworkList(ctx, network.ListOptions{Filters: labelFilter(labels)})
