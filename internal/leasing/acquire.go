@@ -54,8 +54,17 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 			return sandbox.Acquired{}, asError(err)
 		}
 	}
-	s, err := e.await(ctx, id, func(s *ledger.Sandbox, _ ledger.Time) bool {
-		return s.Phase != sandbox.PhasePending || s.Desired == ledger.Gone
+	var (
+		s *ledger.Sandbox
+		l sandbox.Lease
+	)
+	err = e.await(ctx, id, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
+		if row.Phase == sandbox.PhasePending && row.Desired == ledger.Present {
+			return false, nil
+		}
+		s = row
+		l, err = e.view(tx, row)
+		return true, err
 	})
 	if err != nil {
 		return sandbox.Acquired{}, asError(err)
@@ -66,8 +75,7 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 	if s.EndedBy == sandbox.EndedByFailed {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
-	l, err := e.readView(ctx, id)
-	return sandbox.Acquired{Lease: l, IsNew: isNew}, err
+	return sandbox.Acquired{Lease: l, IsNew: isNew}, nil
 }
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim

@@ -326,7 +326,7 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 
 // awaitGone waits, working, until a sandbox is confirmed gone.
 func (e *Engine) awaitGone(ctx context.Context, sandboxID string) error {
-	_, err := e.await(ctx, sandboxID, func(s *ledger.Sandbox, _ ledger.Time) bool { return s.Phase == sandbox.PhaseGone })
+	err := e.await(ctx, sandboxID, func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil })
 	return asError(err)
 }
 

@@ -283,39 +283,44 @@ func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outco
 	return outcome{cpu: u.CPUTime, sampled: true}
 }
 
-// await works on a sandbox, or waits while others do, until done is satisfied.
-func (e *Engine) await(ctx context.Context, sandboxID string, done func(s *ledger.Sandbox, now ledger.Time) bool) (*ledger.Sandbox, error) {
+// await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
+// transaction that it is asked in.
+func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
 	for {
 		changed := e.store.Changed()
 		var s, holder *ledger.Sandbox
 		var now ledger.Time
+		var isDone bool
 		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 			now = tx.Now
-			if s, err = mustSandbox(tx, sandboxID); err == nil {
+			if s, err = mustSandbox(tx, sandboxID); err != nil {
+				return err
+			}
+			if isDone, err = done(tx, s); err == nil && !isDone {
 				holder, err = holderAwaited(tx, s)
 			}
 			return err
 		})
-		if err != nil || done(s, now) {
-			return s, err
+		if err != nil || isDone {
+			return err
 		}
 		if s.ClaimedUntil <= now && s.DueAt <= now {
 			if err := e.Work(ctx, sandboxID); err != nil {
-				return s, err
+				return err
 			}
 			continue
 		}
 		if holder != nil {
 			if err := e.awaitState(ctx, s, holder, changed); err != nil {
-				return s, err
+				return err
 			}
 			continue
 		}
 		if s.ClaimedUntil <= now && s.Attempts > 0 {
-			return s, sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.LastError, s.DueAt.Time().Format(time.RFC3339))
+			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.LastError, s.DueAt.Time().Format(time.RFC3339))
 		}
 		if err := e.pause(ctx, changed, max(s.ClaimedUntil, s.DueAt)); err != nil {
-			return s, err
+			return err
 		}
 	}
 }
