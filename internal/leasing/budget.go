@@ -26,19 +26,19 @@ func (e *Engine) mayAfford(tx *ledger.Tx, env *ledger.Environment, s *ledger.San
 		s.Lease(), env.ID, use.Month, use.Monthly, use.Spent, use.Reserved, asked, use.Left())
 }
 
-// budgetSpent returns where an environment stands in its budget but for what is reserved, nil without
-// one.
-func budgetSpent(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
+// budgetSpent returns where an environment stands in its budget of a month but for what is reserved, nil
+// without one.
+func budgetSpent(tx *ledger.Tx, env *ledger.Environment, month stretch) (*sandbox.BudgetUse, error) {
 	if env.Spec.Budget == nil {
 		return nil, nil
 	}
-	sum, err := spent(tx, env.ID)
-	return &sandbox.BudgetUse{Month: tx.Now.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly, Spent: sum}, err
+	sum, err := spent(tx, env.ID, month)
+	return &sandbox.BudgetUse{Month: month.from.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly, Spent: sum}, err
 }
 
 // budgetUse returns where an environment stands in its budget, nil without one.
 func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
-	use, err := budgetSpent(tx, env)
+	use, err := budgetSpent(tx, env, monthOf(tx.Now))
 	if err != nil || use == nil {
 		return nil, err
 	}
@@ -56,10 +56,9 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 	return use, err
 }
 
-// spent returns the gross cost of an environment in this month, so far.
-func spent(tx *ledger.Tx, environmentID string) (sandbox.NanoUSD, error) {
-	begin, end := monthOf(tx.Now)
-	sum, err := tx.SpentOnDays(environmentID, dayOf(begin), dayOf(end))
+// spent returns the gross cost of an environment in a month, so far.
+func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD, error) {
+	sum, err := tx.SpentOnDays(environmentID, dayOf(month.from), dayOf(month.to))
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +69,7 @@ func spent(tx *ledger.Tx, environmentID string) (sandbox.NanoUSD, error) {
 	periods, err := tx.UnrolledPeriods(environmentID)
 	for i := range periods {
 		p := &periods[i]
-		for x := range partsIn(p, stretch{begin, end}, tx.Now) {
+		for x := range partsIn(p, month, tx.Now) {
 			sum += x.usage(p, books[p.PriceBookID]).Cost.Total()
 		}
 	}
@@ -89,15 +88,14 @@ func heldUntil(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]ledger.Time, er
 // reservation is what a lease costs at most until it expires or the month ends: awake all the time,
 // with its CPU limit fully used.
 func (e *Engine) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
-	_, end := monthOf(now)
-	left := time.Duration(max(min(expires, end)-now, 0)) * time.Microsecond
+	left := time.Duration(max(min(expires, monthOf(now).to)-now, 0)) * time.Microsecond
 	cpu := time.Duration(int64(left/1000) * s.CPUMillis)
 	return pricing.Cost(e.books[s.Backend], s.Resources(), left, 0, cpu)
 }
 
-// monthOf returns when a moment's UTC month begins, and the next one.
-func monthOf(t ledger.Time) (begin, end ledger.Time) {
+// monthOf returns a moment's UTC month.
+func monthOf(t ledger.Time) stretch {
 	at := t.Time()
 	first := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
-	return ledger.At(first), ledger.At(first.AddDate(0, 1, 0))
+	return stretch{from: ledger.At(first), to: ledger.At(first.AddDate(0, 1, 0))}
 }

@@ -59,7 +59,7 @@ func (w window) month() ledger.Time {
 	if w.from == 0 {
 		return 0
 	}
-	begin, _ := monthOf(w.from)
+	begin := monthOf(w.from).from
 	return begin
 }
 
@@ -99,7 +99,7 @@ func (w window) wholeDays(byDay bool) (ranges []dayRange) {
 	}
 	next := end
 	if month != w.from {
-		_, next = monthOf(month)
+		next = monthOf(month).to
 	}
 	for _, r := range []dayRange{
 		{stretch{month, begin}, true},

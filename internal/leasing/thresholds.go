@@ -4,10 +4,24 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
+
+// lookBack is how long a month that has ended is still looked at: what its last moments cost is known only
+// after them.
+const lookBack = ledger.Span(time.Hour / time.Microsecond)
+
+// watchedMonths returns this month, and the last one for as long as it may be news.
+func watchedMonths(now ledger.Time) []stretch {
+	this := monthOf(now)
+	if now >= this.from.Add(lookBack) {
+		return []stretch{this}
+	}
+	return []stretch{monthOf(this.from - 1), this}
+}
 
 // CheckBudgets tells of thresholds that budgets have reached in this month, by an event each. It may
 // be called at any time, by any number of engines: each threshold is told of once.
@@ -16,25 +30,39 @@ func (e *Engine) CheckBudgets(ctx context.Context) error {
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		reached = nil
 		envs, err := tx.BudgetEnvironments()
+		if err != nil {
+			return err
+		}
 		for i := range envs {
-			use, err := budgetSpent(tx, &envs[i])
+			news, err := hasReached(tx, &envs[i])
 			if err != nil {
 				return err
 			}
-			percents, err := newThresholds(tx, envs[i].ID, use)
-			if err != nil {
-				return err
-			}
-			if len(percents) > 0 {
+			if news {
 				reached = append(reached, envs[i].ID)
 			}
 		}
-		return err
+		return nil
 	})
 	for _, id := range reached {
 		err = errors.Join(err, e.checkBudget(ctx, id))
 	}
 	return err
+}
+
+// hasReached reports whether an environment's budget has reached a threshold that was not told of yet.
+func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
+	for _, month := range watchedMonths(tx.Now) {
+		use, err := budgetSpent(tx, env, month)
+		if err != nil {
+			return false, err
+		}
+		percents, err := newThresholds(tx, env.ID, use)
+		if err != nil || len(percents) > 0 {
+			return len(percents) > 0, err
+		}
+	}
+	return false, nil
 }
 
 // checkBudget tells of the thresholds that one environment's budget has reached.
@@ -44,11 +72,16 @@ func (e *Engine) checkBudget(ctx context.Context, environmentID string) error {
 		if err != nil {
 			return err
 		}
-		use, err := budgetSpent(tx, env)
-		if err != nil || use == nil {
-			return err
+		for _, month := range watchedMonths(tx.Now) {
+			use, err := budgetSpent(tx, env, month)
+			if err != nil || use == nil {
+				return err
+			}
+			if err := noteThresholds(tx, env.ID, use); err != nil {
+				return err
+			}
 		}
-		return noteThresholds(tx, env.ID, use)
+		return nil
 	})
 }
 

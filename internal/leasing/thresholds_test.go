@@ -128,6 +128,36 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	})
 }
 
+// TestWhatTheLastMomentsOfAMonthCostIsToldOf reaches a threshold two minutes before a month ends, between
+// two looks at the budgets.
+func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.close()
+		later(time.Until(time.Date(2000, 1, 30, 0, 5, 0, 0, time.UTC)))
+		w.open()
+		w.survey = 10 * time.Minute
+		w.startLoop()
+		settings := func(p *sandbox.PutEnvironment) {
+			never := sandbox.Duration(0)
+			p.SleepAfter, p.TTL = &never, sandbox.Duration(96*time.Hour)
+			p.Resources, _ = sandbox.ResourcesOf("basic") // $0.010008 an hour
+		}
+		w.environment(settings)
+		w.acquire(ann)
+		w.environment(settings, func(p *sandbox.PutEnvironment) {
+			p.Budget = &sandbox.Budget{Monthly: 10_008_000 * 2873 / 48} // 80 % of it is 47 h 53 min
+		})
+		later(time.Until(time.Date(2000, 1, 31, 23, 57, 0, 0, time.UTC)))
+		if got := toldOf(t, w.engine); len(got) > 0 {
+			t.Fatalf("before the threshold it was told of %+v", got)
+		}
+		later(2 * time.Hour)
+		if got := toldOf(t, w.engine); len(got) != 1 || got[0].Month != "2000-01" || got[0].Percent != 80 {
+			t.Errorf("it was told of %+v, want 80 %% of January", got)
+		}
+	})
+}
+
 // put makes an environment.
 func put(t *testing.T, e *leasing.Engine, change func(p *sandbox.PutEnvironment)) {
 	t.Helper()

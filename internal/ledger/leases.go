@@ -45,7 +45,7 @@ func (tx *Tx) SaveLease(l *Lease) error { return tx.save(l) }
 // CurrentSandboxes returns the sandboxes of the current generations that a filter selects, by
 // lease id.
 func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
-	q := tx.db.Where("id IN (SELECT sandbox_id FROM leases)").Order("lease_id").Limit(pageSize(f.Limit))
+	q := tx.db.Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id = sandboxes.id)").Order("lease_id").Limit(pageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
