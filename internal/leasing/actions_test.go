@@ -330,7 +330,7 @@ func (m *machine) fail() {
 // cutOff has the reconciler die or freeze at its next call of an operation.
 func (m *machine) cutOff() { m.arm(1, dies, diesDone, freezes, frozen) }
 
-func (m *machine) hang() { m.arm(1, hung, late) }
+func (m *machine) hang() { m.arm(1, hung, late, slow) }
 
 func (m *machine) disconnect() {
 	m.Log("the backend's connection breaks")

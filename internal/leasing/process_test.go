@@ -128,6 +128,7 @@ const (
 	lost     fault = "answer lost"  // it happened
 	hung     fault = "hung"         // it did not happen, and the call does not return before its deadline
 	late     fault = "late"         // the same, but it happens long after that
+	slow     fault = "slow"         // it happened, and the answer tells of it when more has happened since
 	broken   fault = "broken"       // it failed for good
 	dies     fault = "dies before"  // the process dies
 	diesDone fault = "dies after"   // the process dies once it happened
@@ -137,6 +138,9 @@ const (
 
 // lateBy is how long after its call ended a late one takes effect.
 const lateBy = 2 * time.Minute
+
+// slowBy is how old a slow answer is; it comes within every deadline.
+const slowBy = 4 * time.Second
 
 // faults are what is to happen to the next calls of a backend.
 type faults struct {
@@ -210,6 +214,15 @@ func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx 
 			_ = effect(context.WithoutCancel(ctx))
 		})
 		return err
+	case slow:
+		err := effect(ctx)
+		select {
+		case <-time.After(slowBy):
+			return err
+		case <-ctx.Done():
+		case <-p.parted:
+		}
+		return errCutOff
 	case diesDone:
 		_ = effect(ctx)
 		fallthrough
