@@ -13,33 +13,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// WriteFiles implements sandbox.Leases. It streams, and is sent once.
-func (c *Client) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
-	path, err := leasePath(r.ID)
-	if err != nil {
-		return err
-	}
-	resp, err := c.send(ctx, c.slow, http.MethodPut, path+"/files"+fence(r, "path", dir), wire.Tar, wire.JSON, tar)
-	if err != nil {
-		return err
-	}
-	closeBody(resp)
-	return nil
-}
-
-// ReadFiles implements sandbox.Leases. It streams until the reader is closed.
-func (c *Client) ReadFiles(ctx context.Context, r sandbox.LeaseRef, file string) (io.ReadCloser, error) {
-	path, err := leasePath(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.send(ctx, c.slow, http.MethodGet, path+"/files"+fence(r, "path", file), "", wire.Tar, nil)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
-}
-
 // FollowEvents implements sandbox.Reports. It reconnects after a lost connection and misses nothing;
 // it gives up when several attempts in a row bring no event.
 func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {

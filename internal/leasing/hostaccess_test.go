@@ -93,7 +93,7 @@ func TestCopiesAreInASandboxBeforeItIsUsed(t *testing.T) {
 			p.Copies = []sandbox.Copy{{Source: filepath.Join(dir, "rules.txt"), Target: "/workspace/house/rules.txt"}}
 		})
 		l := w.acquire(ann)
-		if content, ok := w.backend.ReadFile(l.SandboxID, "/workspace/house/rules.txt"); !ok || content != "no cheating" {
+		if content, ok := w.backend.FileOf(l.SandboxID, "/workspace/house/rules.txt"); !ok || content != "no cheating" {
 			w.Errorf("the sandbox has %q, %t", content, ok)
 		}
 	})

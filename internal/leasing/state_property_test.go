@@ -122,7 +122,7 @@ func (h *chronicle) acquire() {
 	if !h.expect(err, sandbox.Failed) || !a.IsNew { // it crashed as it began
 		return
 	}
-	begins, _ := h.backend.ReadFile(a.Lease.SandboxID, story)
+	begins, _ := h.backend.FileOf(a.Lease.SandboxID, story)
 	h.written[a.Lease.SandboxID] = begins
 	from := a.Lease.State.RestoredFrom
 	if from == nil || !h.savedToTheEnd(from.SandboxID) {

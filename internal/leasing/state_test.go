@@ -66,11 +66,11 @@ func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing
 		w.environment(seed("sell high"))
 		second := w.acquire(ann)
 		w.remembers(second, "a dragon came")
-		if got, _ := w.backend.ReadFile(second.SandboxID, "/data/skills/trade/prompt.md"); got != "sell high" {
+		if got, _ := w.backend.FileOf(second.SandboxID, "/data/skills/trade/prompt.md"); got != "sell high" {
 			t.Errorf("the skill's prompt is %q", got)
 		}
 		for _, dir := range sandbox.StateLayout {
-			if _, ok := w.backend.ReadFile(second.SandboxID, "/data/"+dir); !ok {
+			if _, ok := w.backend.FileOf(second.SandboxID, "/data/"+dir); !ok {
 				t.Errorf("there is no %s", dir)
 			}
 		}
@@ -361,7 +361,7 @@ func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 			if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 				w.Fatal(err)
 			}
-			w.backend.WriteFile(l.SandboxID, story, "written last")
+			w.backend.PutFile(l.SandboxID, story, "written last")
 			w.die()
 		},
 	} {
@@ -371,7 +371,7 @@ func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 					p.SleepMode, p.MaxLifetime, p.SleepAfter = sandbox.SleepStop, sandbox.Duration(time.Hour), new(sandbox.Duration)
 				})
 				l := w.acquire(ann)
-				w.backend.WriteFile(l.SandboxID, story, "written last")
+				w.backend.PutFile(l.SandboxID, story, "written last")
 				stop(w, l)
 				w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
 					o.State, o.ExitCode, o.StoppedAt = sandbox.StateStopped, 137, time.Now()

@@ -114,7 +114,7 @@ const story = "/data/memory/story.md"
 func (w *world) write(leaseID, text string) {
 	w.Helper()
 	w.exec(leaseID, "echo", "writing")
-	w.backend.WriteFile(w.lease(leaseID).SandboxID, story, text)
+	w.backend.PutFile(w.lease(leaseID).SandboxID, story, text)
 	w.exec(leaseID, "echo", "written")
 }
 
@@ -128,7 +128,7 @@ func (w *world) die() {
 // remembers checks what a lease's sandbox has of the story.
 func (w *world) remembers(l sandbox.Lease, want string) {
 	w.Helper()
-	if got, _ := w.backend.ReadFile(l.SandboxID, story); got != want {
+	if got, _ := w.backend.FileOf(l.SandboxID, story); got != want {
 		w.Errorf("generation %d begins with the story %q, want %q", l.Generation, got, want)
 	}
 }

@@ -2,8 +2,6 @@ package leasing
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -290,62 +288,4 @@ func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want action, phas
 			return sandbox.Lease{}, err
 		}
 	}
-}
-
-// WriteFiles implements sandbox.Leases.
-func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
-	dir, err := cleanPath("dir", dir)
-	if err != nil {
-		return err
-	}
-	u, err := e.enter(ctx, r, "", nil)
-	if err != nil {
-		return err
-	}
-	u.changes = true
-	cause := e.backends[u.row.Backend].CopyTo(ctx, e.handle(&u.row), dir, tar)
-	if err := u.leave(ctx, cause == nil, "", nil); err != nil {
-		return err
-	}
-	return e.explain(ctx, u, cause)
-}
-
-// ReadFiles implements sandbox.Leases.
-func (e *Engine) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error) {
-	path, err := cleanPath("path", path)
-	if err != nil {
-		return nil, err
-	}
-	u, err := e.enter(ctx, r, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	tar, cause := e.backends[u.row.Backend].CopyFrom(ctx, e.handle(&u.row), path)
-	if cause != nil {
-		if err := u.leave(ctx, false, "", nil); err != nil {
-			return nil, err
-		}
-		return nil, e.explain(ctx, u, cause)
-	}
-	return &heldReader{ReadCloser: tar, ctx: ctx, use: u}, nil
-}
-
-// heldReader holds a sandbox until it is closed.
-type heldReader struct {
-	io.ReadCloser
-	ctx context.Context
-	use *use
-}
-
-func (h *heldReader) Close() error {
-	err := h.ReadCloser.Close()
-	return errors.Join(err, h.use.leave(h.ctx, err == nil, "", nil))
-}
-
-func cleanPath(field, p string) (string, error) {
-	clean, err := sandbox.CleanPath(p)
-	if err != nil {
-		return "", sandbox.InvalidFields("files", []sandbox.Field{{Name: field, Problem: err.Error()}})
-	}
-	return clean, nil
 }

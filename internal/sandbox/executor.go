@@ -21,6 +21,7 @@ type Executor interface {
 	Provisioner
 	Lifecycle
 	Runner
+	Filer
 	SecretBearer
 	Exporter
 	Observer

@@ -1,9 +1,6 @@
 package sandbox
 
-import (
-	"context"
-	"io"
-)
+import "context"
 
 // Service is everything that can be asked of the lease system. leasing implements it in process,
 // client over HTTP; servicetest holds both to the same behaviour.
@@ -16,6 +13,7 @@ import (
 type Service interface {
 	Environments
 	Leases
+	Files
 	Conditions
 	States
 	Reports
@@ -68,9 +66,6 @@ type Leases interface {
 	// Sleep and Wake change the sandbox's phase now. Errors: as Exec; Conflict while a command runs.
 	Sleep(ctx context.Context, r LeaseRef) (Lease, error)
 	Wake(ctx context.Context, r LeaseRef) (Lease, error)
-	// WriteFiles unpacks a tar stream under dir, ReadFiles returns a path as a tar stream; see Runner.
-	WriteFiles(ctx context.Context, r LeaseRef, dir string, tar io.Reader) error
-	ReadFiles(ctx context.Context, r LeaseRef, path string) (io.ReadCloser, error)
 }
 
 // Conditions receives what happens in games.

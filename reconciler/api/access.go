@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"io"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -166,20 +165,6 @@ func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, er
 		return sandbox.Lease{}, err
 	}
 	return s.service.Wake(ctx, r)
-}
-
-func (s scoped) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
-	if err := s.lease(r.ID); err != nil {
-		return err
-	}
-	return s.service.WriteFiles(ctx, r, dir, tar)
-}
-
-func (s scoped) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error) {
-	if err := s.lease(r.ID); err != nil {
-		return nil, err
-	}
-	return s.service.ReadFiles(ctx, r, path)
 }
 
 func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {

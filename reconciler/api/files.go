@@ -1,14 +1,12 @@
 package api
 
 import (
-	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
-	"path"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -17,112 +15,140 @@ import (
 )
 
 func (s *server) registerFiles(d *document) {
+	const path = "/v1/leases/{id}/files"
+	tags := []string{"files"}
 	either := map[string]*huma.MediaType{wire.Tar: binary(), wire.OctetStream: binary()}
 	addRaw(d, huma.Operation{
-		OperationID: "write-files", Method: http.MethodPut, Path: "/v1/leases/{id}/files", Tags: []string{"leases"},
-		Summary:     "Write files into a lease's sandbox",
-		Description: "Content-Type " + wire.Tar + " is unpacked under path; any other is the content of the one file that path names.",
+		OperationID: "write-files", Method: http.MethodPut, Path: path, Tags: tags,
+		Summary: "Write files into a lease's sandbox",
+		Description: "Content-Type " + wire.Tar + " is unpacked under path; any other is the content of the one file that path names, " +
+			"which appears whole or not at all.",
 		RequestBody: &huma.RequestBody{Required: true, Content: either},
 		Responses:   map[string]*huma.Response{"204": {Description: "Written."}},
 	}, s.writeFiles)
 	addRaw(d, huma.Operation{
-		OperationID: "read-files", Method: http.MethodGet, Path: "/v1/leases/{id}/files", Tags: []string{"leases"},
+		OperationID: "read-files", Method: http.MethodGet, Path: path, Tags: tags,
 		Summary:     "Read files out of a lease's sandbox",
 		Description: "With Accept: " + wire.Tar + " a file or directory as tar, whose names are relative to its parent; otherwise the content of one file.",
 		Responses:   map[string]*huma.Response{"200": {Description: "The files.", Content: either}},
 	}, s.readFiles)
+	add(d, huma.Operation{OperationID: "remove-file", Method: http.MethodDelete, Path: path, Tags: tags,
+		Summary: "Remove a file or directory in a lease's sandbox", DefaultStatus: http.StatusNoContent}, removeFile)
+	add(d, huma.Operation{OperationID: "list-files", Method: http.MethodGet, Path: path + "/list", Tags: tags,
+		Summary:     "List what a directory in a lease's sandbox holds",
+		Description: "By name in the order of bytes. Names that are not UTF-8 come in base64; a query has them percent-encoded."}, listFiles)
+	add(d, huma.Operation{OperationID: "stat-file", Method: http.MethodGet, Path: path + "/stat", Tags: tags,
+		Summary: "Describe a file, directory or link in a lease's sandbox"}, statFile)
 }
 
-// defaultFileMode is the mode of a file that is written without one.
-const defaultFileMode = "0644"
-
-type writeFilesInput struct {
+// FilePath names a path in a lease's sandbox. It is exported for huma, as LeaseRef is.
+type FilePath struct {
 	LeaseRef
 	Path string `query:"path" required:"true" doc:"In /workspace or /data; relative paths begin at /workspace."`
-	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^[0-7]{3,4}$"`
+}
+
+// FileLimit bounds the content of a single file.
+type FileLimit struct {
+	MaxBytes int64 `query:"max_bytes" doc:"Refuse a single file that is larger. At most, and by default, 1 GiB."`
+}
+
+type writeFilesInput struct {
+	FilePath
+	FileLimit
+	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^0?[0-7]{3}$"`
 }
 
 func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *writeFilesInput) error {
-	dir, content := in.Path, io.Reader(r.Body)
-	if mediaType(r) != wire.Tar {
-		var err error
-		if dir, content, err = tarOfOne(r, in, s.now()); err != nil {
-			return err
-		}
-	}
-	if err := service.WriteFiles(r.Context(), in.ref(), dir, content); err != nil {
+	if err := writeInto(r, service, in); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// tarOfOne presents a request's body as a tar stream with one file, without holding it in memory.
-func tarOfOne(r *http.Request, in *writeFilesInput, now time.Time) (dir string, stream io.Reader, err error) {
-	if r.ContentLength < 0 {
-		return "", nil, httpProblem(http.StatusLengthRequired, "a file needs a Content-Length; send a stream of unknown length as "+wire.Tar)
+func writeInto(r *http.Request, service sandbox.Service, in *writeFilesInput) error {
+	if mediaType(r) == wire.Tar {
+		return service.WriteFiles(r.Context(), in.ref(), in.Path, r.Body)
 	}
-	if in.Mode == "" {
-		in.Mode = defaultFileMode
-	}
-	mode, err := strconv.ParseInt(in.Mode, 8, 64)
+	mode, err := wire.ParseFileMode(in.Mode)
 	if err != nil {
-		return "", nil, badBody(err)
+		return sandbox.InvalidFields("file", []sandbox.Field{{Name: "mode", Problem: err.Error()}})
 	}
-	file, err := sandbox.CleanPath(in.Path)
-	if err != nil {
-		return "", nil, sandbox.InvalidFields("file", []sandbox.Field{{Name: "path", Problem: err.Error()}})
-	}
-	var header, trailer bytes.Buffer
-	err = tar.NewWriter(&header).WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: path.Base(file), Size: r.ContentLength, Mode: mode, ModTime: now,
-	})
-	if err != nil {
-		return "", nil, sandbox.InvalidFields("file", []sandbox.Field{{Name: "path", Problem: err.Error()}})
-	}
-	const block = 512 // of the tar format: content is padded to blocks, two empty ones end the archive
-	trailer.Write(make([]byte, (block-r.ContentLength%block)%block+2*block))
-	return path.Dir(file), io.MultiReader(&header, r.Body, &trailer), nil
+	return service.WriteFile(r.Context(), in.ref(), sandbox.FileWrite{Path: in.Path, Mode: mode, MaxBytes: in.MaxBytes}, r.Body)
 }
 
 type readFilesInput struct {
-	LeaseRef
-	Path string `query:"path" required:"true" doc:"In /workspace or /data; relative paths begin at /workspace."`
+	FilePath
+	FileLimit
 }
 
 func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) error {
-	archive, err := service.ReadFiles(r.Context(), in.ref(), in.Path)
+	read := readOne
+	if accepts(r, wire.Tar) {
+		read = readTar
+	}
+	content, err := read(w, r, service, in)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = archive.Close() }() // only read
-	var content io.Reader
-	if accepts(r, wire.Tar) {
-		first := make([]byte, 4096)
-		n, err := io.ReadFull(archive, first) // an error that comes with the first bytes still gets its status
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		content = io.MultiReader(bytes.NewReader(first[:n]), archive)
-		w.Header().Set("Content-Type", wire.Tar)
-	} else {
-		files := tar.NewReader(archive)
-		file, err := files.Next()
-		if err != nil {
-			return err
-		}
-		if file.Typeflag != tar.TypeReg {
-			return sandbox.InvalidFields("file", []sandbox.Field{{Name: "path", Problem: "is not a regular file: ask for it with Accept: " + wire.Tar}})
-		}
-		content = files
-		w.Header().Set("Content-Type", wire.OctetStream)
-		w.Header().Set("Content-Length", strconv.FormatInt(file.Size, 10))
-	}
+	defer func() { _ = content.Close() }() // only read
 	if _, err := io.Copy(w, content); err != nil {
 		exchangeOf(r.Context()).cause = err
 		panic(http.ErrAbortHandler) // the status is out: a cut connection is what tells the reader
 	}
 	return nil
+}
+
+func readOne(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) (io.ReadCloser, error) {
+	file, err := service.ReadFile(r.Context(), in.ref(), sandbox.FileRead{Path: in.Path, MaxBytes: in.MaxBytes})
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", wire.OctetStream)
+	w.Header().Set("Content-Length", strconv.FormatInt(file.Size, 10))
+	return file.ReadCloser, nil
+}
+
+func readTar(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) (io.ReadCloser, error) {
+	archive, err := service.ReadFiles(r.Context(), in.ref(), in.Path)
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, 4096)
+	n, err := io.ReadFull(archive, first) // an error that comes with the first bytes still gets its status
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, errors.Join(err, archive.Close())
+	}
+	w.Header().Set("Content-Type", wire.Tar)
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(first[:n]), archive), archive}, nil
+}
+
+func removeFile(ctx context.Context, service sandbox.Service, in *struct {
+	FilePath
+	Recursive bool `query:"recursive" doc:"Remove a directory with all that it holds."`
+}) (*struct{}, error) {
+	return nil, service.RemoveFile(ctx, in.ref(), sandbox.FileRemoval{Path: in.Path, Recursive: in.Recursive})
+}
+
+func listFiles(ctx context.Context, service sandbox.Service, in *struct {
+	FilePath
+	After string `query:"after" doc:"The last name of the page before."`
+	Limit int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+}) (*reply[wire.FilePage], error) {
+	files, err := service.ListFiles(ctx, in.ref(), sandbox.FileQuery{Path: in.Path, After: in.After, Limit: in.Limit})
+	page := wire.FilePage{Files: make([]wire.FileInfo, len(files))}
+	for i, f := range files {
+		page.Files[i] = wire.FileInfoOf(f)
+	}
+	return replyWith(page, err)
+}
+
+func statFile(ctx context.Context, service sandbox.Service, in *FilePath) (*reply[wire.FileInfo], error) {
+	info, err := service.StatFile(ctx, in.ref(), in.Path)
+	return replyWith(wire.FileInfoOf(info), err)
 }
 
 func bytesText(n int64) string {

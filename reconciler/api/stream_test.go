@@ -205,9 +205,14 @@ func TestFilesAsRawContent(t *testing.T) {
 	w.wantProblem(w.do("GET", annIn+"/files?path=/etc/passwd", "", "Accept", wire.Tar), 422, sandbox.Invalid, "path")
 	w.wantProblem(w.do("PUT", annIn+"/files?path=/etc/passwd", "x", "Content-Type", "text/plain"), 422, sandbox.Invalid, "path")
 	w.wantProblem(w.do("PUT", annIn+"/files?path=a&mode=rwx", "x", "Content-Type", "text/plain"), 422, sandbox.Invalid, "mode")
+	w.wantProblem(w.do("PUT", annIn+"/files?path=a&max_bytes=3", "four", "Content-Type", "text/plain"), 422, sandbox.Invalid)
+	w.wantProblem(w.do("GET", annIn+"/files?path=maps/one.bin&max_bytes=511", ""), 422, sandbox.Invalid)
 	resp := w.open(t.Context(), "PUT", annIn+"/files?path=a", io.MultiReader(strings.NewReader("no length")), "Content-Type", "text/plain")
-	if resp.StatusCode != http.StatusLengthRequired {
-		t.Errorf("a file without length is answered with %s", resp.Status)
+	if a := w.do("GET", annIn+"/files?path=a", ""); resp.StatusCode != http.StatusNoContent || a.body != "no length" {
+		t.Errorf("a file without length is answered with %s, and reads %q", resp.Status, a.body)
+	}
+	if a := w.do("GET", annIn+"/files/stat?path=a", ""); !strings.Contains(a.body, `"mode":"0644"`) {
+		t.Errorf("its description is %s", a.body)
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -72,6 +75,56 @@ type StatePage struct {
 // RenewRequest is the body of a renewal.
 type RenewRequest struct {
 	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replace the lease's own settings; absent keeps them."`
+}
+
+// FileInfo describes what lies under a path in a sandbox. A link is described, not followed.
+type FileInfo struct {
+	Name           string           `json:"name" doc:"The last element of the path."`
+	NameEncoding   string           `json:"name_encoding,omitempty" enum:"base64"`
+	Type           sandbox.FileType `json:"type" enum:"file,directory,symlink,other"`
+	Size           int64            `json:"size,omitempty" doc:"Bytes, of regular files only."`
+	Mode           string           `json:"mode" doc:"Permissions, octal." example:"0644"`
+	ModifiedAt     time.Time        `json:"modified_at"`
+	Target         string           `json:"target,omitempty" doc:"Of a symbolic link."`
+	TargetEncoding string           `json:"target_encoding,omitempty" enum:"base64"`
+}
+
+// FilePage is one page of what a directory holds.
+type FilePage struct {
+	Files []FileInfo `json:"files" nullable:"false"`
+}
+
+// FileInfoOf turns a description into its wire form.
+func FileInfoOf(f sandbox.FileInfo) FileInfo {
+	w := FileInfo{Type: f.Type, Size: f.Size, Mode: FileMode(f.Mode), ModifiedAt: f.ModifiedAt}
+	w.Name, w.NameEncoding = Encode([]byte(f.Name))
+	w.Target, w.TargetEncoding = Encode([]byte(f.Target))
+	return w
+}
+
+// FileInfo turns the wire form back.
+func (w FileInfo) FileInfo() (sandbox.FileInfo, error) {
+	name, err1 := Decode(w.Name, w.NameEncoding)
+	target, err2 := Decode(w.Target, w.TargetEncoding)
+	mode, err3 := ParseFileMode(w.Mode)
+	return sandbox.FileInfo{
+		Name: string(name), Type: w.Type, Size: w.Size, Mode: mode, ModifiedAt: w.ModifiedAt, Target: string(target),
+	}, errors.Join(err1, err2, err3)
+}
+
+// FileMode writes permissions in octal.
+func FileMode(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
+
+// ParseFileMode is the reverse of FileMode. "" is no mode.
+func ParseFileMode(s string) (fs.FileMode, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 8, 9)
+	if err != nil {
+		return 0, fmt.Errorf("mode %q must be octal, from 0001 to 0777", s)
+	}
+	return fs.FileMode(n), nil
 }
 
 // Base64 is the encoding of a text that is not valid UTF-8; all others are sent as they are.

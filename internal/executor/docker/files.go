@@ -2,8 +2,10 @@ package docker
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
+	"unicode/utf8"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -15,11 +17,20 @@ func (e *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar
 	if err != nil {
 		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
 	}
-	res, err := e.help(ctx, h, helperCall{args: []string{"tar-in", "-dir", dir}, stdin: tar})
+	res, err := e.help(ctx, h, helperCall{args: onPath("tar-in", "-dir", dir), stdin: tar})
 	if err != nil {
 		return err
 	}
 	return transferError(h, "write files under "+dir, res, sandbox.ReasonWriteFailed)
+}
+
+// onPath are a helper's arguments for a path. The engine takes text only; what is text stays as guests
+// of earlier releases know it.
+func onPath(command, flag, path string) []string {
+	if utf8.ValidString(path) {
+		return []string{command, flag, path}
+	}
+	return []string{command, "-base64", flag, base64.StdEncoding.EncodeToString([]byte(path))}
 }
 
 // CopyFrom implements sandbox.Runner. The stream ends with an error when it is not complete.
@@ -33,7 +44,7 @@ func (e *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, path string) 
 	f := &outgoing{PipeReader: pr, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
 	go func() { // ends with the stream; Close waits for it
 		defer close(f.done)
-		res, err := e.help(ctx, h, helperCall{args: []string{"tar-out", "-path", path}, stdout: f.announce(pw)})
+		res, err := e.help(ctx, h, helperCall{args: onPath("tar-out", "-path", path), stdout: f.announce(pw)})
 		if err == nil {
 			err = transferError(h, "read "+path, res, sandbox.ReasonCopyFailed)
 		}
@@ -95,6 +106,8 @@ func transferError(h sandbox.Handle, what string, res wire.Result, failed sandbo
 		code, reason = sandbox.NotFound, sandbox.ReasonFileNotFound
 	case wire.ProblemInvalid:
 		code = sandbox.Invalid
+	case wire.ProblemConflict:
+		code = sandbox.Conflict
 	}
 	return sandbox.Errorf(code, "docker: sandbox %s: %s: %s", h.SandboxID, what, res.Message).WithReason(reason)
 }

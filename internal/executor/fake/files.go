@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -26,8 +27,8 @@ func plain(content []byte) file {
 	return file{header: tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, content: content}
 }
 
-// WriteFile makes a file of a sandbox, behind everybody's back.
-func (x *Executor) WriteFile(sandboxID, p, content string) {
+// PutFile makes a file of a sandbox, behind everybody's back.
+func (x *Executor) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[sandboxID]; ok {
@@ -35,8 +36,8 @@ func (x *Executor) WriteFile(sandboxID, p, content string) {
 	}
 }
 
-// ReadFile returns what a sandbox has in a file, and whether it is there.
-func (x *Executor) ReadFile(sandboxID, p string) (string, bool) {
+// FileOf returns what a sandbox has in a file, and whether it is there.
+func (x *Executor) FileOf(sandboxID, p string) (string, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b, ok := x.boxes[sandboxID]
@@ -121,4 +122,117 @@ func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, erro
 		}
 	}
 	return &buf, n, w.Close()
+}
+
+// StatFile implements sandbox.Filer.
+func (x *Executor) StatFile(ctx context.Context, h sandbox.Handle, p string) (sandbox.FileInfo, error) {
+	var info sandbox.FileInfo
+	err := x.onFiles(ctx, h, func(files map[string]file) (err error) {
+		info, err = describe(files, p)
+		return err
+	})
+	return info, err
+}
+
+// ListFiles implements sandbox.Filer.
+func (x *Executor) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+	var list []sandbox.FileInfo
+	err := x.onFiles(ctx, h, func(files map[string]file) error {
+		info, err := describe(files, q.Path)
+		if err != nil {
+			return err
+		}
+		if info.Type != sandbox.FileDirectory {
+			return sandbox.Errorf(sandbox.Invalid, "%s is no directory", q.Path)
+		}
+		names := map[string]bool{}
+		for p := range files {
+			if below, ok := strings.CutPrefix(p, q.Path+"/"); ok {
+				name, _, _ := strings.Cut(below, "/")
+				names[name] = name > q.After
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if !names[name] || len(list) == q.Limit {
+				continue
+			}
+			info, err := describe(files, q.Path+"/"+name)
+			if err != nil {
+				return err
+			}
+			list = append(list, info)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// WriteFile implements sandbox.Filer.
+func (x *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
+	b, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	return x.onFiles(ctx, h, func(files map[string]file) error {
+		if info, err := describe(files, w.Path); err == nil && info.Type == sandbox.FileDirectory {
+			return sandbox.Errorf(sandbox.Invalid, "write %s: a directory is in the way", w.Path)
+		}
+		f := plain(b)
+		f.header.Mode, f.header.ModTime = int64(w.Mode), x.now()
+		files[w.Path] = f
+		return nil
+	})
+}
+
+// RemoveFile implements sandbox.Filer.
+func (x *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
+	return x.onFiles(ctx, h, func(files map[string]file) error {
+		if _, err := describe(files, r.Path); err != nil {
+			return err
+		}
+		below := func(p string, _ file) bool { return strings.HasPrefix(p, r.Path+"/") }
+		n := len(files)
+		rest := maps.Clone(files)
+		maps.DeleteFunc(rest, below)
+		if len(rest) < n && !r.Recursive {
+			return sandbox.Errorf(sandbox.Conflict, "remove %s: directory not empty", r.Path).WithReason(sandbox.ReasonWriteFailed)
+		}
+		maps.DeleteFunc(files, below)
+		delete(files, r.Path)
+		return nil
+	})
+}
+
+// onFiles works on the files of a sandbox that runs.
+func (x *Executor) onFiles(ctx context.Context, h sandbox.Handle, work func(files map[string]file) error) error {
+	if err := x.awake(ctx, OpExec, h); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		return notFound(h)
+	}
+	return work(b.files)
+}
+
+// describe describes a file, or a directory, of which nothing may be known but what it holds.
+func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
+	info := sandbox.FileInfo{Name: path.Base(p), Type: sandbox.FileDirectory, Mode: 0o755}
+	f, known := files[p]
+	if !known && path.Dir(p) != "/" && !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(other string) bool { return strings.HasPrefix(other, p+"/") }) {
+		return info, sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
+	}
+	if !known {
+		return info, nil
+	}
+	info.Mode, info.ModifiedAt = fs.FileMode(f.header.Mode).Perm(), f.header.ModTime
+	switch f.header.Typeflag {
+	case tar.TypeReg:
+		info.Type, info.Size = sandbox.FileRegular, int64(len(f.content))
+	case tar.TypeSymlink:
+		info.Type, info.Target = sandbox.FileSymlink, f.header.Linkname
+	}
+	return info, nil
 }

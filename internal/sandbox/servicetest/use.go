@@ -1,11 +1,9 @@
 package servicetest
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
@@ -18,8 +16,6 @@ var useTests = []test{
 	{"ExecKeepsBytes", execKeepsBytes},
 	{"ExecEndsWithItsContext", execEndsWithItsContext},
 	{"ExecNamesWrongFields", execNamesWrongFields},
-	{"FilesGoInAndOut", filesGoInAndOut},
-	{"FilesOutsideAreRefused", filesOutsideAreRefused},
 	{"SandboxSleepsAndWakes", sandboxSleepsAndWakes},
 }
 
@@ -121,58 +117,6 @@ func execNamesWrongFields(w *world) {
 	w.acquire(ann)
 	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Cwd: "/etc", Env: map[string]string{"A B": ""}, Timeout: sandbox.Duration(25 * time.Hour)})
 	w.wantError(err, sandbox.Invalid, "", "command", "cwd", "env.A B", "timeout")
-}
-
-// archive is a tar stream with one file.
-func archive(w *world, name, content string) io.Reader {
-	w.Helper()
-	var b bytes.Buffer
-	t := tar.NewWriter(&b)
-	err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))})
-	if err == nil {
-		_, err = io.WriteString(t, content)
-	}
-	if err = errors.Join(err, t.Close()); err != nil {
-		w.Fatal(err)
-	}
-	return &b
-}
-
-func filesGoInAndOut(w *world) {
-	w.environment()
-	w.acquire(ann)
-	ref := sandbox.LeaseRef{ID: annsLease, Generation: 1}
-	content := strings.Repeat("0123456789\n", 50_000)
-	if err := w.Service.WriteFiles(w.Context(), ref, "maps/old & new", archive(w, "one.txt", content)); err != nil {
-		w.Fatal(err)
-	}
-	r := must(w.Service.ReadFiles(w.Context(), ref, "/workspace/maps/old & new/one.txt"))(w)
-	files := tar.NewReader(r)
-	h, err := files.Next()
-	if err != nil {
-		w.Fatal(err)
-	}
-	got, err := io.ReadAll(files)
-	if err != nil || h.Name != "one.txt" || string(got) != content {
-		w.Errorf("read %s with %d bytes, wrote %d: %v", h.Name, len(got), len(content), err)
-	}
-	if err := r.Close(); err != nil {
-		w.Error(err)
-	}
-}
-
-func filesOutsideAreRefused(w *world) {
-	w.environment()
-	w.acquire(ann)
-	ref := sandbox.LeaseRef{ID: annsLease}
-	for _, path := range []string{"/etc/passwd", "/workspace/../etc", "../x", "/", "/workspacex", "/workspace/a\x00b"} {
-		_, err := w.Service.ReadFiles(w.Context(), ref, path)
-		w.wantError(err, sandbox.Invalid, "", "path")
-		w.wantError(w.Service.WriteFiles(w.Context(), ref, path, archive(w, "a", "b")), sandbox.Invalid, "", "dir")
-	}
-	_, err := w.Service.ReadFiles(w.Context(), ref, "/workspace/none")
-	w.wantError(err, sandbox.NotFound, sandbox.ReasonFileNotFound)
-	w.wantError(w.Service.WriteFiles(w.Context(), ref, "/workspace", strings.NewReader(strings.Repeat("no tar", 200))), sandbox.Invalid, "")
 }
 
 func sandboxSleepsAndWakes(w *world) {

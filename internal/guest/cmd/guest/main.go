@@ -10,6 +10,8 @@
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
 //	guest tar-out -path <path>                             packs a path
+//	guest tar-in | tar-out -base64 …                       has its path in base64, for names that are not UTF-8
+//	guest file    -request <json>                          works on one path, as wire.FileRequest says
 //	guest secrets                                          puts the files on stdin into /run/secrets
 //
 // All but init answer in the protocol of package wire on their standard output.
@@ -33,7 +35,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest init | exec | follow | kill | tar-in | tar-out | secrets")
+		fatal("usage: guest init | exec | follow | kill | tar-in | tar-out | file | secrets")
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
@@ -48,6 +50,8 @@ func main() {
 		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
 		dir      = flags.String("dir", "/workspace", "directory to unpack in")
 		path     = flags.String("path", "/workspace", "file or directory to pack")
+		encoded  = flags.Bool("base64", false, "dir and path are in base64")
+		request  = flags.String("request", "", "what to do with one path, as wire.FileRequest")
 	)
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fatal("%v", err)
@@ -70,11 +74,13 @@ func main() {
 	case "kill":
 		r = runKill(*id)
 	case "tar-in":
-		r = problem(unpack(*dir, os.Stdin))
+		r = problem(onPath(*dir, *encoded, func(dir string) error { return unpack(dir, os.Stdin) }))
 	case "secrets":
 		r = problem(storeSecrets(os.Stdin))
 	case "tar-out":
-		r = problem(pack(*path, out.Stdout()))
+		r = problem(onPath(*path, *encoded, func(path string) error { return pack(path, out.Stdout()) }))
+	case "file":
+		r = problem(runFile(*request, os.Stdin, out.Stdout()))
 	default:
 		fatal("no command %q", name)
 	}

@@ -1,0 +1,140 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxListing bounds what a guest may say of a page of names: each is at most 255 bytes, with a link's
+// target of at most 4096, in base64.
+const maxListing = sandbox.MaxPage * 8 << 10
+
+// StatFile implements sandbox.Filer.
+func (e *Executor) StatFile(ctx context.Context, h sandbox.Handle, path string) (sandbox.FileInfo, error) {
+	files, err := e.describe(ctx, h, wire.FileRequest{Op: wire.FileStat, Path: []byte(path)})
+	if err != nil {
+		return sandbox.FileInfo{}, err
+	}
+	if len(files) != 1 {
+		return sandbox.FileInfo{}, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: describe %s: the guest described %d files", h.SandboxID, path, len(files))
+	}
+	return files[0], nil
+}
+
+// ListFiles implements sandbox.Filer.
+func (e *Executor) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+	return e.describe(ctx, h, wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
+}
+
+// describe runs a request that is answered with descriptions.
+func (e *Executor) describe(ctx context.Context, h sandbox.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
+	out := &capture{limit: maxListing}
+	if err := e.file(ctx, h, r, helperCall{stdout: out}); err != nil {
+		return nil, err
+	}
+	var files []sandbox.FileInfo
+	for lines := json.NewDecoder(&out.Buffer); ; {
+		var f wire.FileInfo
+		err := lines.Decode(&f)
+		if errors.Is(err, io.EOF) && !out.truncated {
+			return files, nil
+		}
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: %s %s: the guest's answer cannot be read: %w", h.SandboxID, r.Op, r.Path, err)
+		}
+		files = append(files, sandbox.FileInfo{
+			Name: string(f.Name), Type: sandbox.FileType(f.Type), Size: f.Size, Mode: fs.FileMode(f.Mode),
+			ModifiedAt: f.Modified, Target: string(f.Target),
+		})
+	}
+}
+
+// WriteFile implements sandbox.Filer.
+func (e *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
+	framed := &framer{content: content, failed: make(chan error, 1)}
+	framed.frames = wire.NewWriter(&framed.ready)
+	err := e.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)}, helperCall{stdin: framed})
+	if err == nil {
+		return nil
+	}
+	select {
+	case cause := <-framed.failed:
+		if _, known := errors.AsType[*sandbox.Error](cause); known {
+			return cause
+		}
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: write %s: its content could not be read: %w; nothing was changed", h.SandboxID, w.Path, cause).
+			WithReason(sandbox.ReasonWriteFailed)
+	default:
+		return err
+	}
+}
+
+// RemoveFile implements sandbox.Filer.
+func (e *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
+	return e.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, helperCall{})
+}
+
+// file makes the guest work on one path.
+func (e *Executor) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call helperCall) error {
+	request, err := json.Marshal(r)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %s %s: %w", h.SandboxID, r.Op, r.Path, err)
+	}
+	call.args = []string{"file", "-request", string(request)}
+	res, err := e.help(ctx, h, call)
+	if err != nil {
+		return err
+	}
+	failed := sandbox.ReasonCopyFailed
+	if r.Op == wire.FileWrite || r.Op == wire.FileRemove {
+		failed = sandbox.ReasonWriteFailed
+	}
+	return transferError(h, string(r.Op)+" "+string(r.Path), res, failed)
+}
+
+// framer sends content to a guest with its end marked: a connection that breaks looks the same to the
+// guest as the end of its input.
+type framer struct {
+	content io.Reader
+	frames  *wire.Writer // into ready
+	ready   bytes.Buffer
+	ended   bool
+	failed  chan error // gets why content failed, if it does
+}
+
+func (f *framer) Read(p []byte) (int, error) {
+	for f.ready.Len() == 0 {
+		if f.ended {
+			return 0, io.EOF
+		}
+		if err := f.fill(); err != nil {
+			return 0, err
+		}
+	}
+	return f.ready.Read(p)
+}
+
+func (f *framer) fill() error {
+	piece := make([]byte, 32<<10)
+	n, err := f.content.Read(piece)
+	if _, err := f.frames.Stdout().Write(piece[:n]); err != nil {
+		return err
+	}
+	if err == nil {
+		return nil
+	}
+	f.ended = true
+	var end wire.Result
+	if !errors.Is(err, io.EOF) {
+		f.failed <- err
+		end = wire.Result{Problem: wire.ProblemFailed, Message: "the content could not be read to its end"}
+	}
+	return f.frames.Result(end)
+}

@@ -1,0 +1,174 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"time"
+)
+
+// MaxFileBytes is the most that one file may have which is read or written by itself; tar streams
+// have no such limit.
+const MaxFileBytes = 1 << 30
+
+// DefaultFileMode are the permissions of a file that is written without others.
+const DefaultFileMode fs.FileMode = 0o644
+
+// FileType is what lies under a path.
+type FileType string
+
+// The file types.
+const (
+	FileRegular   FileType = "file"
+	FileDirectory FileType = "directory"
+	FileSymlink   FileType = "symlink"
+	FileOther     FileType = "other" // a pipe, socket or device
+)
+
+// FileInfo describes what lies under a path. A link is described, not followed. Names and targets are
+// bytes as Linux has them, not always UTF-8.
+type FileInfo struct {
+	Name string // the last element of the path
+	Type FileType
+	// Size is in bytes, of regular files only.
+	Size       int64
+	Mode       fs.FileMode // permissions
+	ModifiedAt time.Time
+	Target     string // of a symbolic link
+}
+
+// FileQuery selects what a directory holds.
+type FileQuery struct {
+	Path string
+	// After is the last name of the page before.
+	After string
+	// Limit is the page size, 1 to MaxPage; zero means MaxPage.
+	Limit int
+}
+
+// Normalize fills in defaults and checks the query. Errors: Invalid.
+func (q FileQuery) Normalize() (FileQuery, error) {
+	orDefault(&q.Limit, MaxPage)
+	clean, f := cleanField(q.Path)
+	q.Path = clean
+	if q.Limit < 1 || q.Limit > MaxPage {
+		f = append(f, Field{"limit", fmt.Sprintf("must be between 1 and %d", MaxPage)})
+	}
+	return q, InvalidFields("files", f)
+}
+
+// FileRead asks for the content of one file.
+type FileRead struct {
+	Path string
+	// MaxBytes refuses a larger file (Invalid). Zero means MaxFileBytes, which is also the most.
+	MaxBytes int64
+}
+
+// Normalize fills in defaults and checks the request. Errors: Invalid.
+func (r FileRead) Normalize() (FileRead, error) {
+	clean, f := cleanField(r.Path)
+	r.Path = clean
+	r.MaxBytes, f = sizeLimit(f, r.MaxBytes)
+	return r, InvalidFields("file", f)
+}
+
+// FileWrite says how one file is written.
+type FileWrite struct {
+	Path string
+	// Mode are its permissions. Zero means DefaultFileMode.
+	Mode fs.FileMode
+	// MaxBytes refuses more content (Invalid). Zero means MaxFileBytes, which is also the most.
+	MaxBytes int64
+}
+
+// Normalize fills in defaults and checks the request. Errors: Invalid.
+func (w FileWrite) Normalize() (FileWrite, error) {
+	orDefault(&w.Mode, DefaultFileMode)
+	clean, f := cleanField(w.Path)
+	w.Path = clean
+	if isRoot(clean) {
+		f = append(f, Field{"path", "must name a file"})
+	}
+	if w.Mode&^fs.ModePerm != 0 {
+		f = append(f, Field{"mode", "must be between 0001 and 0777"})
+	}
+	w.MaxBytes, f = sizeLimit(f, w.MaxBytes)
+	return w, InvalidFields("file", f)
+}
+
+// FileRemoval names what is to be removed.
+type FileRemoval struct {
+	Path string
+	// Recursive removes a directory with all that it holds.
+	Recursive bool
+}
+
+// Normalize checks the request. Errors: Invalid.
+func (r FileRemoval) Normalize() (FileRemoval, error) {
+	clean, f := cleanField(r.Path)
+	r.Path = clean
+	if isRoot(clean) {
+		f = append(f, Field{"path", clean + " itself cannot be removed, only what it holds"})
+	}
+	return r, InvalidFields("file", f)
+}
+
+// FileContent is the content of one file. It must be closed. A read that is not complete ends with an
+// error that is not io.EOF.
+type FileContent struct {
+	io.ReadCloser
+	Size int64 // bytes
+}
+
+// Filer works on single files of a sandbox that is awake. Paths lie in Roots; a link in a path is
+// followed as long as it stays in its root, whatever the sandbox's processes do meanwhile (Invalid).
+// Requests are normalized. Errors of all: as Runner.Exec; NotFound with ReasonFileNotFound.
+type Filer interface {
+	// StatFile describes what lies under a path.
+	StatFile(ctx context.Context, h Handle, path string) (FileInfo, error)
+	// ListFiles returns what a directory holds, by name in the order of bytes. Errors: Invalid when
+	// it is no directory.
+	ListFiles(ctx context.Context, h Handle, q FileQuery) ([]FileInfo, error)
+	// WriteFile puts content under a path, whole or not at all: it replaces a file or a link, makes
+	// the directories above, and leaves what is there when content fails, whose error it returns.
+	// Errors: Invalid when a directory is in the way.
+	WriteFile(ctx context.Context, h Handle, w FileWrite, content io.Reader) error
+	// RemoveFile removes a file, a link, which is not followed, or a directory. Errors: Conflict when
+	// a directory is not empty, unless Recursive.
+	RemoveFile(ctx context.Context, h Handle, r FileRemoval) error
+}
+
+// Files moves files in and out of a lease's sandbox, which it wakes; all of it counts as activity.
+// Errors of all: as Leases.Exec, but for UnknownOutcome, and those of Filer.
+type Files interface {
+	// WriteFiles unpacks a tar stream under dir, ReadFiles returns a path as a tar stream; see Runner.
+	WriteFiles(ctx context.Context, r LeaseRef, dir string, tar io.Reader) error
+	ReadFiles(ctx context.Context, r LeaseRef, path string) (io.ReadCloser, error)
+	// ReadFile returns the content of a regular file. Errors: Invalid when it is none, or too large.
+	ReadFile(ctx context.Context, r LeaseRef, f FileRead) (FileContent, error)
+	// WriteFile, StatFile, ListFiles and RemoveFile are as Filer has them.
+	WriteFile(ctx context.Context, r LeaseRef, w FileWrite, content io.Reader) error
+	StatFile(ctx context.Context, r LeaseRef, path string) (FileInfo, error)
+	ListFiles(ctx context.Context, r LeaseRef, q FileQuery) ([]FileInfo, error)
+	RemoveFile(ctx context.Context, r LeaseRef, f FileRemoval) error
+}
+
+func cleanField(p string) (clean string, problems []Field) {
+	clean, err := CleanPath(p)
+	if err != nil {
+		problems = []Field{{"path", err.Error()}}
+	}
+	return clean, problems
+}
+
+func isRoot(clean string) bool { return path.Dir(clean) == "/" }
+
+func sizeLimit(f []Field, n int64) (int64, []Field) {
+	orDefault(&n, MaxFileBytes)
+	if n < 0 || n > MaxFileBytes {
+		f = append(f, Field{"max_bytes", fmt.Sprintf("must be between 0 and %d; larger files go as a tar stream", MaxFileBytes)})
+	}
+	return n, f
+}

@@ -1,0 +1,43 @@
+package cli_test
+
+import (
+	"archive/tar"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+)
+
+func TestFilesAreWrittenListedReadAndDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	files := func(stdin string, args ...string) result {
+		return run(t.Context(), stdin, append([]string{"files", "--url", w.url, "--token-file", w.tokenFile}, args...)...)
+	}
+	const ann = "did:plc:ann::catan-7"
+	w.want(files("five!", "write", ann, "maps/one", "--mode", "0640"), cli.ExitDone)
+	w.want(files("", "stat", ann, "/workspace/maps/one"), cli.ExitDone, "0640", "file", "5", "one")
+	w.want(files("", "list", ann, "maps"), cli.ExitDone, "NAME", "one")
+	w.want(files("", "list", ann, "maps", "-o", "json"), cli.ExitDone, `"mode": "0640"`)
+	if r := files("", "read", ann, "maps/one"); r != (result{0, "five!", ""}) {
+		t.Errorf("reading gave %+v", r)
+	}
+	download := files("", "download", ann, "maps")
+	if h, err := tar.NewReader(strings.NewReader(download.out)).Next(); download.code != cli.ExitDone || err != nil || h.Name != "maps/one" {
+		t.Errorf("the download ended with %d and begins with %+v: %v", download.code, h, err)
+	}
+	w.want(files(download.out, "upload", ann, "copy"), cli.ExitDone)
+	w.want(files("", "read", ann, "copy/maps/one"), cli.ExitDone, "five!")
+	w.want(files("", "delete", ann, "maps"), cli.ExitFailed, "not empty")
+	w.want(files("", "delete", "-r", ann, "maps"), cli.ExitDone)
+	w.want(files("", "stat", ann, "maps/one"), cli.ExitFailed, "maps/one")
+
+	w.want(files("x", "write", ann, "/etc/passwd"), cli.ExitUsage, "path")
+	w.want(files("x", "write", ann, "a", "--mode", "rwx"), cli.ExitUsage, "mode")
+	w.want(files("four", "write", ann, "a", "--max-bytes", "3"), cli.ExitUsage, "limit of 3")
+	w.want(files("", "list", ann), cli.ExitUsage, "2 arguments")
+	w.want(files("", "move"), cli.ExitUsage, "move")
+	w.want(files("", "list", ann, "copy", "--generation", "9"), cli.ExitFailed, "generation")
+}
