@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 )
 
 // Client tells a gateway what to do. It is safe for concurrent use.
@@ -55,6 +57,16 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
+// Attempts returns the oldest attempts after a position, none when there are none yet.
+func (c *Client) Attempts(ctx context.Context, after audit.Position) ([]audit.Entry, error) {
+	var a Attempts
+	err := c.call(ctx, http.MethodGet, fmt.Sprintf("attempts?run=%d&line=%d", after.Run, after.Line), nil, &a)
+	return a.Entries, err
+}
+
+// maxAnswer bounds an answer, in bytes. The longest has attempts.
+const maxAnswer = 8 << 20
+
 func (c *Client) call(ctx context.Context, method, path string, body, answer any) error {
 	var content io.Reader = http.NoBody
 	if body != nil {
@@ -73,7 +85,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, answer any
 		return err
 	}
 	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the gateway's answer: %w", err)

@@ -5,6 +5,7 @@
 //	control/control.sock        this interface
 //	control/settings.json       what is allowed, and the upstream proxy
 //	control/sandboxes/<id>.json
+//	control/attempts/*.jsonl    the latest attempts of sandboxes to get out
 //	s/<id>/proxy.sock           a sandbox's way out; its directory is all of this that it sees
 package control
 
@@ -13,8 +14,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -29,11 +32,15 @@ const (
 
 	settingsFile = "settings.json"
 	sandboxesDir = "sandboxes"
+	attemptsDir  = "attempts"
 	servedDir    = "s"
 )
 
 // SandboxDir returns a sandbox's directory, relative to the gateway's root.
 func SandboxDir(id string) string { return servedDir + "/" + id }
+
+// AttemptsDir returns where the gateway keeps attempts, below its root.
+func AttemptsDir(root string) string { return filepath.Join(root, Dir, attemptsDir) }
 
 // Settings are what a gateway does for all of its sandboxes.
 type Settings struct {
@@ -76,6 +83,11 @@ func (s Sandbox) validate() error {
 		return fmt.Errorf("the agent of sandbox %s has more than 512 bytes", s.ID)
 	}
 	return nil
+}
+
+// Attempts are lines of the log of attempts, whose records are those of package audit.
+type Attempts struct {
+	Entries []audit.Entry `json:"entries"`
 }
 
 // Status is what a gateway is doing.

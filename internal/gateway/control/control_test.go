@@ -47,13 +47,17 @@ func (nowhere) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, 
 
 func start(t *testing.T, root string) *gateway {
 	t.Helper()
-	log := audit.New(io.Discard, nil)
+	spool, err := audit.OpenSpool(control.AttemptsDir(root), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := audit.New(spool, nil)
 	dialer := &egress.Dialer{Resolver: nowhere{}, Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
 		return nil, errors.New("nothing listens there")
 	}}
 	var n atomic.Int64
 	p := proxy.New(proxy.Config{Dialer: dialer, Log: log, NewID: func() string { return strconv.FormatInt(n.Add(1), 10) }})
-	m, err := control.Open(root, p, dialer, slog.New(slog.DiscardHandler))
+	m, err := control.Open(root, p, dialer, spool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +81,7 @@ func start(t *testing.T, root string) *gateway {
 		}
 		p.Close()
 		log.Close()
+		must(t, spool.Close())
 	}
 	t.Cleanup(g.end)
 	for { // until the socket is there

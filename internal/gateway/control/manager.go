@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
@@ -23,6 +24,7 @@ type Manager struct {
 	root   string
 	proxy  *proxy.Proxy
 	dialer *egress.Dialer
+	spool  *audit.Spool
 
 	mu        sync.Mutex // guards what follows, and the files
 	settings  string     // their hash
@@ -30,9 +32,9 @@ type Manager struct {
 }
 
 // Open takes up what a gateway before this one was told. What cannot be read is left out, which
-// cuts off and never opens; log says so.
-func Open(root string, p *proxy.Proxy, d *egress.Dialer, log *slog.Logger) (*Manager, error) {
-	m := &Manager{root: root, proxy: p, dialer: d, sandboxes: make(map[string]Sandbox)}
+// cuts off and never opens; log says so. The spool is what is told of attempts.
+func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, log *slog.Logger) (*Manager, error) {
+	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, sandboxes: make(map[string]Sandbox)}
 	for _, dir := range []struct {
 		path string
 		mode fs.FileMode

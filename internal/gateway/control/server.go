@@ -9,7 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 )
 
 // maxBody bounds a request, in bytes.
@@ -28,6 +31,7 @@ const (
 //	PUT    /v1/sandboxes/{id}  Sandbox
 //	DELETE /v1/sandboxes/{id}
 //	GET    /v1/status          -> Status
+//	GET    /v1/attempts?run=&line=  -> Attempts, the oldest after that position
 //
 // Errors are answered in plain text: 400 for what is not valid, 500 for what failed.
 func (m *Manager) Handler() http.Handler {
@@ -51,6 +55,24 @@ func (m *Manager) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(m.Status()) // the client may be gone
+	})
+	mux.HandleFunc("GET /v1/attempts", func(w http.ResponseWriter, r *http.Request) {
+		var after audit.Position
+		var err error
+		if after.Run, err = strconv.ParseInt(r.FormValue("run"), 10, 64); err == nil {
+			after.Line, err = strconv.ParseInt(r.FormValue("line"), 10, 64)
+		}
+		if err != nil {
+			http.Error(w, "run and line must be numbers: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		entries, err := m.spool.After(after)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(Attempts{entries}) // the client may be gone
 	})
 	return mux
 }

@@ -1,13 +1,15 @@
 // Command gateway is the only program of the container that an environment's restricted sandboxes go
 // out through:
 //
-//	gateway serve  -root <dir>   serves the sandboxes; the log of attempts is its standard output
+//	gateway serve  -root <dir>   serves the sandboxes; the log of attempts is its standard output, and
+//	                             the latest of it kept below that directory
 //	gateway relay  -root <dir>   connects standard input and output to the control socket
 package main
 
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -58,17 +60,34 @@ func run(args []string) error {
 // serve runs the gateway until ctx ends.
 func serve(ctx context.Context, root string) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	attempts := audit.New(os.Stdout, nil)
+	spool, err := audit.OpenSpool(control.AttemptsDir(root), nil)
+	if err != nil {
+		return err
+	}
+	defer spool.Close() // after the log, which writes to it
+	attempts := audit.New(tee{spool, os.Stdout}, nil)
 	defer attempts.Close()
 	dialer := &egress.Dialer{}
 	p := proxy.New(proxy.Config{Dialer: dialer, Log: attempts, NewID: ids()})
 	defer p.Close()
-	m, err := control.Open(root, p, dialer, log)
+	m, err := control.Open(root, p, dialer, spool, log)
 	if err != nil {
 		return err
 	}
 	log.Info("the gateway serves", "sandboxes", len(m.Status().IDs))
 	return m.Serve(ctx)
+}
+
+// tee writes to each, whatever becomes of the others.
+type tee []io.Writer
+
+func (t tee) Write(p []byte) (int, error) {
+	var errs []error
+	for _, w := range t {
+		_, err := w.Write(p)
+		errs = append(errs, err)
+	}
+	return len(p), errors.Join(errs...)
 }
 
 // ids issues ids of attempts: a prefix of this process, and a number.
