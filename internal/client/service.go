@@ -176,7 +176,7 @@ func leasePath(id string) (string, error) {
 }
 
 func eventsPath(f sandbox.EventFilter) string {
-	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "sandbox_id", f.SandboxID,
+	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "sandbox_id", f.SandboxID, "type", f.Type,
 		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID), "limit", number(f.Limit))
 }
 

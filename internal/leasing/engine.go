@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -64,6 +66,8 @@ type Engine struct {
 	closed bool
 	claims map[string]string // the sandbox of each claim
 	holds  map[string]struct{}
+	// egress holds the rate of each sandbox whose attempts to get out were recorded lately.
+	egress map[string]*rate.Limiter
 	// sampling holds the sandboxes whose CPU time is being read after a command.
 	sampling map[string]struct{}
 }
@@ -85,6 +89,7 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]struct{}),
+		egress:   make(map[string]*rate.Limiter),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 		state: c.State, saving: make(chan struct{}, savers),
 	}

@@ -98,7 +98,7 @@ func (w *world) startLoop() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup}).Run(ctx)
+		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup, EgressEvery: w.survey}).Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }
 	synctest.Wait()

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"strings"
 
 	"gorm.io/gorm"
 
@@ -94,6 +95,11 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 	}
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if prefix, all := strings.CutSuffix(f.Type, "*"); all {
+		q = q.Where("substr(type, 1, ?) = ?", len(prefix), prefix)
+	} else if f.Type != "" {
+		q = q.Where("type = ?", f.Type)
 	}
 	return q.Order(order)
 }

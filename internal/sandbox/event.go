@@ -28,6 +28,11 @@ const (
 	EventStateSaved       EventType = "sandbox.state_saved"
 	EventStateSaveFailed  EventType = "sandbox.state_save_failed" // the first failure in a row
 	EventStateLost        EventType = "sandbox.state_lost"
+	EventEgressAllowed    EventType = "egress.allowed" // what restricted sandboxes reach: an EgressAttempt each
+	EventEgressClosed     EventType = "egress.closed"
+	EventEgressDenied     EventType = "egress.denied"
+	EventEgressFailed     EventType = "egress.failed"
+	EventEgressSummary    EventType = "egress.summary" // an EgressSummary
 	EventDestroyFailed    EventType = "sandbox.destroy_failed"
 	EventDestroyed        EventType = "sandbox.destroyed"
 
@@ -39,6 +44,9 @@ const (
 	EventConditionUnmatched   EventType = "condition.unmatched"
 	// EventBudgetReached: a part of a month's budget is spent; its data is a BudgetReached.
 	EventBudgetReached EventType = "environment.budget_reached"
+
+	// EventEgressLost: a part of the gateway's log was not read in time; its data is an EgressLost.
+	EventEgressLost EventType = "egress.lost"
 
 	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
 	EventClockStepped EventType = "ledger.clock_stepped"
@@ -64,6 +72,8 @@ type EventFilter struct {
 	EnvironmentID string
 	LeaseID       string
 	SandboxID     string
+	// Type is one type of events, such as egress.denied, or all that begin alike, such as egress.*
+	Type string
 	// FromSequence replays one sandbox's events after this sequence; 0 is from its creation.
 	// It needs SandboxID. One never issued is Invalid, one no longer retained EventSequenceExpired.
 	FromSequence int64

@@ -27,6 +27,7 @@ type Executor interface {
 	Observer
 	Cleaner
 	Auditor
+	EgressLogger
 	io.Closer
 }
 

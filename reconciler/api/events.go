@@ -29,6 +29,7 @@ type eventsInput struct {
 	EnvironmentID string `query:"environment_id"`
 	LeaseID       string `query:"lease_id"`
 	SandboxID     string `query:"sandbox_id"`
+	Type          string `query:"type" doc:"One type, such as egress.denied, or all that begin alike, such as egress.*"`
 	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence, such as a lease's last_sequence; needs sandbox_id."`
 	AfterID       int64  `query:"after_id" doc:"Go on after this event: next_after_id of the page before, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired when not all is retained after it."`
 	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
@@ -37,7 +38,7 @@ type eventsInput struct {
 
 func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
-		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID,
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID, Type: in.Type,
 		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Limit: in.Limit,
 	}
 	if accepts(r, wire.EventStream) {

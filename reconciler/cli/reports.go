@@ -62,6 +62,7 @@ the ledger, has left off; it fails when not all events after it are retained any
 	f.StringVar(&filter.EnvironmentID, "environment", "", "only of this environment")
 	f.StringVar(&filter.LeaseID, "lease", "", "only of this lease")
 	f.StringVar(&filter.SandboxID, "sandbox", "", "only of this sandbox")
+	f.StringVar(&filter.Type, "type", "", "only of this `type`, such as egress.denied, or of all that begin alike, such as 'egress.*'")
 	f.Int64Var(&filter.AfterID, "after", 0, "only after the event with this `id`, such as a lease's last_event_id")
 	f.Int64Var(&filter.FromSequence, "from-sequence", 0, "only after this sequence of --sandbox")
 	return cmd

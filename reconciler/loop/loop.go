@@ -12,6 +12,7 @@
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
+//	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
 package loop
 
@@ -35,6 +36,8 @@ type Config struct {
 	Poll time.Duration
 	// SurveyEvery is the pace of drift detection, of the usage heartbeat and of accounting. Default 30s.
 	SurveyEvery time.Duration
+	// EgressEvery is the pace at which the logs of gateways become events. Default 5s.
+	EgressEvery time.Duration
 	// CleanupTTL is how long what was destroyed is kept; zero keeps it.
 	CleanupTTL time.Duration
 	// RetireEvery is the pace at which what is older is removed. Default 10m.
@@ -66,6 +69,9 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.SurveyEvery == 0 {
 		c.SurveyEvery = 30 * time.Second
 	}
+	if c.EgressEvery == 0 {
+		c.EgressEvery = 5 * time.Second
+	}
 	if c.RetireEvery == 0 {
 		c.RetireEvery = 10 * time.Minute
 	}
@@ -84,6 +90,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1)}
 		l.wg.Go(func() { w.connect(ctx) })
 		l.wg.Go(func() { w.look(ctx) })
+		l.wg.Go(func() { l.collectEgress(ctx, b) })
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
@@ -114,6 +121,31 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.CollectStates(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
+		}
+	}
+}
+
+// collectEgress records what sandboxes tried to reach. It says once when it cannot, and once when it
+// can again.
+func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
+	tick := time.NewTicker(l.c.EgressEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := l.engine.CollectEgress(ctx, b)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			l.c.Logger.Warn("loop: recording what sandboxes try to reach; it is tried again", "backend", b, "error", err)
+		case err == nil && failing:
+			l.c.Logger.Info("loop: what sandboxes try to reach is recorded again", "backend", b)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

@@ -36,6 +36,8 @@ const (
 	OpRemove      Op = "remove"
 	OpAudit       Op = "audit"
 	OpPutSecrets  Op = "put_secrets"
+	OpEgressLogs  Op = "egress_logs"
+	OpEgressLog   Op = "egress_log"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -50,6 +52,7 @@ type Executor struct {
 	watchers  map[*watch]struct{}
 	installed map[sandbox.EnvironmentRef]bool
 	objects   map[string]sandbox.Leftover // what is beside sandboxes, by name
+	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
 }
 
 type box struct {
@@ -82,6 +85,7 @@ func New(instance string, now func() time.Time) *Executor {
 		now: now, instance: instance, boxes: make(map[string]*box), spawned: make(map[string]int),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
+		egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
 	}
 }
 

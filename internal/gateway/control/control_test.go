@@ -3,6 +3,7 @@ package control_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -237,5 +238,27 @@ func TestOnlyASandboxsOwnDirectoryIsOpenToIt(t *testing.T) {
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %o, want %o", path, got, want)
 		}
+	}
+}
+
+func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	g := start(t, root)
+	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"}))
+	ask(t, root, "box-1")
+	g.end() // with which all is written
+	g = start(t, root)
+	entries, err := g.Attempts(t.Context(), audit.Position{})
+	must(t, err)
+	var r audit.Record
+	if len(entries) == 1 {
+		must(t, json.Unmarshal(entries[0].Record, &r))
+	}
+	if r.Sandbox != "box-1" || r.Agent != "did:plc:ann" || r.Host != "github.com" || r.Verdict != audit.Refused || entries[0].Line != 1 {
+		t.Fatalf("it tells of %+v", entries)
+	}
+	if more, err := g.Attempts(t.Context(), entries[0].Position); err != nil || len(more) > 0 {
+		t.Errorf("and then of %+v, %v", more, err)
 	}
 }

@@ -28,6 +28,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("DueSandboxesAreFoundUntilClaimed", s.due)
 	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
 	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
+	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
 	t.Run("WhatIsRetiredLeavesItsRecord", s.retiring)
 	t.Run("UsageIsCountedBeforeItIsRetired", s.unrolledUsage)
 	t.Run("EventsGoBeforeTheirSandbox", s.purgedBeforeRetired)

@@ -14,6 +14,7 @@ var reportTests = []test{
 	{"LedgerIsIdentified", ledgerIsIdentified},
 	{"EventsHaveNoGaps", eventsHaveNoGaps},
 	{"EventFilterIsChecked", eventFilterIsChecked},
+	{"EventsAreFilteredByType", eventsAreFilteredByType},
 	{"EventsAreFollowed", eventsAreFollowed},
 	{"CostsAddUp", costsAddUp},
 	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
@@ -92,6 +93,30 @@ func eventFilterIsChecked(w *world) {
 		w.wantError(err, c.code, c.reason, c.fields...)
 		err = w.Service.FollowEvents(w.Context(), c.filter, func(sandbox.Event) error { return nil })
 		w.wantError(err, c.code, c.reason, c.fields...)
+	}
+}
+
+func eventsAreFilteredByType(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	for _, c := range []struct {
+		kind string
+		want []sandbox.EventType
+	}{
+		{"sandbox.ready", []sandbox.EventType{sandbox.EventReady}},
+		{"sandbox.*", []sandbox.EventType{sandbox.EventAccepted, sandbox.EventReady}},
+		{"sandbox", nil},
+		{"egress.*", nil},
+	} {
+		for _, f := range []sandbox.EventFilter{{Type: c.kind}, {Type: c.kind, SandboxID: l.SandboxID}, {Type: c.kind, EnvironmentID: game}} {
+			var got []sandbox.EventType
+			for _, e := range must(w.Service.ListEvents(w.Context(), f))(w) {
+				got = append(got, e.Type)
+			}
+			if !slices.Equal(got, c.want) {
+				w.Errorf("of type %q there are %v, want %v", c.kind, got, c.want)
+			}
+		}
 	}
 }
 

@@ -171,6 +171,15 @@ CREATE TABLE doomed_objects (
 );
 CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
 
+-- How far the log of each environment's gateway is in the events.
+CREATE TABLE egress_cursors (
+    instance       TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    run            BIGINT NOT NULL,
+    line           BIGINT NOT NULL,
+    PRIMARY KEY (instance, environment_id)
+);
+
 -- Uses of a sandbox that count as activity until they end: commands, open streams.
 CREATE TABLE holds (
     sandbox_id TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),

@@ -206,5 +206,14 @@ CREATE TABLE doomed_objects (
 ) WITHOUT ROWID;
 CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
 
+-- How far the log of each environment's gateway is in the events.
+CREATE TABLE egress_cursors (
+    instance       TEXT    NOT NULL,
+    environment_id TEXT    NOT NULL,
+    run            INTEGER NOT NULL,
+    line           INTEGER NOT NULL,
+    PRIMARY KEY (instance, environment_id)
+) WITHOUT ROWID;
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

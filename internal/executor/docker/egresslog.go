@@ -1,0 +1,51 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// EgressLogs implements sandbox.EgressLogger.
+func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error) {
+	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
+	refs := make([]sandbox.EnvironmentRef, 0, len(gateways))
+	for _, g := range gateways {
+		refs = append(refs, environmentOf(g.Handle))
+	}
+	return refs, err
+}
+
+// EgressLog implements sandbox.EgressLogger.
+func (e *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	entries, err := e.linkTo(ref).client.Attempts(ctx, audit.Position(after))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "docker: gateway of environment %s: read what sandboxes tried to reach: %w (docker logs %s has it too)",
+			ref.EnvironmentID, err, gatewayName(ref))
+	}
+	records := make([]sandbox.EgressRecord, len(entries))
+	for i, entry := range entries {
+		var r audit.Record
+		if err := json.Unmarshal(entry.Record, &r); err != nil {
+			return nil, sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: line %d of its run %d: %w", ref.EnvironmentID, entry.Line, entry.Run, err)
+		}
+		records[i] = egressRecord(entry.Position, r)
+	}
+	return records, nil
+}
+
+func egressRecord(at audit.Position, r audit.Record) sandbox.EgressRecord {
+	return sandbox.EgressRecord{
+		EgressPosition: sandbox.EgressPosition(at), Kind: sandbox.EgressKind(r.Kind), SandboxID: r.Sandbox,
+		Verdict: sandbox.EgressVerdict(r.Verdict), Count: r.Count,
+		EgressAttempt: sandbox.EgressAttempt{
+			Attempt: r.Attempt, At: r.Time, AgentDID: r.Agent, Protocol: string(r.Protocol), Host: r.Host, Port: int(r.Port),
+			Address: r.Address, Reason: string(r.Reason), Detail: r.Detail, Ended: r.Kind == audit.Closed,
+			SentBytes: r.Sent, ReceivedBytes: r.Received, DurationMS: r.Duration.Milliseconds(),
+		},
+	}
+}

@@ -1,0 +1,57 @@
+package fake
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// egressPage is how many lines are read at once.
+const egressPage = 1000
+
+// EgressLogs implements sandbox.EgressLogger.
+func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error) {
+	if err := x.enter(ctx, OpEgressLogs, ""); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	var refs []sandbox.EnvironmentRef
+	for ref := range x.egress {
+		if ref.LedgerID == ledgerID {
+			refs = append(refs, ref)
+		}
+	}
+	return refs, nil
+}
+
+// EgressLog implements sandbox.EgressLogger.
+func (x *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+	if err := x.enter(ctx, OpEgressLog, ref.Instance); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	log := x.egress[ref]
+	i := slices.IndexFunc(log, func(r sandbox.EgressRecord) bool { return r.After(after) })
+	if i < 0 {
+		return nil, nil
+	}
+	return slices.Clone(log[i:min(len(log), i+egressPage)]), nil
+}
+
+// LogEgress has the gateway of an environment log lines of its first run; those without a place of
+// their own follow the last one.
+func (x *Executor) LogEgress(ref sandbox.EnvironmentRef, records ...sandbox.EgressRecord) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, r := range records {
+		if r.EgressPosition == (sandbox.EgressPosition{}) {
+			r.EgressPosition = sandbox.EgressPosition{Run: 1, Line: 1}
+			if log := x.egress[ref]; len(log) > 0 {
+				last := log[len(log)-1].EgressPosition
+				r.EgressPosition = sandbox.EgressPosition{Run: last.Run, Line: last.Line + 1}
+			}
+		}
+		x.egress[ref] = append(x.egress[ref], r)
+	}
+}

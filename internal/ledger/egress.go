@@ -1,0 +1,29 @@
+package ledger
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+
+// EgressCursor is a row of egress_cursors: how far the log of an environment's gateway is in the events.
+type EgressCursor struct {
+	Instance      string `gorm:"primaryKey"`
+	EnvironmentID string `gorm:"primaryKey"`
+	Run           int64
+	Line          int64
+}
+
+// Position returns the last line that was recorded.
+func (c EgressCursor) Position() sandbox.EgressPosition {
+	return sandbox.EgressPosition{Run: c.Run, Line: c.Line}
+}
+
+// EgressCursor returns how far the log of an environment's gateway was recorded; the zero position when
+// none of it was.
+func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error) {
+	c, err := first[EgressCursor](tx, "instance = ? AND environment_id = ?", instance, environmentID)
+	if err != nil || c == nil {
+		return EgressCursor{Instance: instance, EnvironmentID: environmentID}, err
+	}
+	return *c, nil
+}
+
+// SaveEgressCursor keeps how far it is recorded.
+func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return tx.save(&c) }
