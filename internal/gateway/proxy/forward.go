@@ -220,8 +220,9 @@ func (m *metered) Write(p []byte) (int, error) {
 	if err := m.SetDeadline(time.Now().Add(m.idle)); err != nil {
 		return 0, err
 	}
+	m.flow.sent.Add(int64(len(p))) // first: once they have gone, the answer may end the flow before this returns
 	n, err := m.Conn.Write(p)
-	m.flow.sent.Add(int64(n))
+	m.flow.sent.Add(int64(n - len(p)))
 	return n, err
 }
 
