@@ -26,6 +26,7 @@ func NewServeCommand(version string) *cobra.Command {
 		c        = Config{Version: version}
 		generate bool
 		format   string
+		gateway  gatewayFlags
 		level    slog.Level
 	)
 	cmd := &cobra.Command{
@@ -44,6 +45,9 @@ AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role.
 Several reconcilers may share a ledger in PostgreSQL. Then they share the bucket as well. Arguments can be seen by others on the machine:
 leave the password out of the URL, and give it as PGPASSWORD or in the file that PGPASSFILE names.
 
+Gateways of restricted sandboxes go out as the flags --gateway-... say. Sandboxes whose network is full
+get their subnets from --network-pool; the guide security says what they reach.
+
 TLS is for a proxy in front of it: listen on a loopback address unless there is one.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -52,7 +56,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 			if err := c.validate(); err != nil {
 				return err
 			}
-			if err := c.fillIn(); err != nil {
+			if err := errors.Join(c.fillIn(), gateway.fill(&c.Docker.Gateway, os.Getenv)); err != nil {
 				return err
 			}
 			if generate {
@@ -90,6 +94,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")
 	f.TextVar(&c.Docker.NetworkPool, "network-pool", docker.DefaultNetworkPool, "IPv4 range of /12 to /28 from which each sandbox whose network is full gets a /28; nothing else may use it")
+	gateway.add(f, &c.Docker.Gateway)
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
 	f.StringVar(&format, "log-format", "text", "text or json")

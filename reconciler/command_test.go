@@ -27,3 +27,25 @@ func TestTooShortCleanupTTLIsRefusedBeforeAnythingIsOpened(t *testing.T) {
 		t.Errorf("without the command: %v", err)
 	}
 }
+
+func TestSettingsOfGatewaysThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	for says, args := range map[string][]string{
+		"name server":         {"--gateway-dns", "dns.example"},
+		"on the network":      {"--gateway-network", "host"},
+		"proxy":               {"--gateway-proxy", "socks5://proxy.example"},
+		"vouches for nothing": {"--gateway-proxy-ca", "ca.pem"},
+		"no such file":        {"--gateway-proxy", "https://proxy.example", "--gateway-proxy-ca", "/nowhere/ca.pem"},
+		"IPv4 range":          {"--network-pool", "10.0.0.0/8"},
+	} {
+		cmd := reconciler.NewServeCommand("test")
+		dir := t.TempDir()
+		cmd.SetArgs(append(args, "--ledger", "sqlite://"+dir+"/ledger.db", "--generate-credentials", "--listen", "127.0.0.1:0",
+			"--token-file", dir+"/tokens", "--webhook-secret-file", dir+"/secrets"))
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, want an error that says %q", args, err, says)
+		}
+	}
+}

@@ -46,6 +46,12 @@ func compileTestdata(t testing.TB, program string) []byte {
 // newRestricted provisions an environment that lets out good.test and, on odd ports, odd.test.
 func newRestricted(t testing.TB) *restricted {
 	t.Helper()
+	return newRestrictedOf(t, func(*restricted) {})
+}
+
+// newRestrictedOf is newRestricted with other settings of the gateway.
+func newRestrictedOf(t testing.TB, change func(r *restricted)) *restricted {
+	t.Helper()
 	r := &restricted{api: dockertest.Engine(t), network: "sandbox-test-" + sandbox.RandomIDs(12)}
 	prefix := r.serveOutside(t)
 	image := dockertest.Keep(t, []dockertest.File{{Name: "probe", Mode: 0o755, Content: compileTestdata(t, "probe")}, {Name: "etc/", Mode: 0o755}, {Name: "tmp/", Mode: 0o1777}})
@@ -61,6 +67,7 @@ func newRestricted(t testing.TB) *restricted {
 		Logger:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Gateway: docker.Gateway{Network: r.network, Hosts: hosts},
 	}
+	change(r)
 	x, err := docker.New(r.config)
 	must(t, err)
 	r.egress = sandbox.Egress{

@@ -72,10 +72,13 @@ type Executor struct {
 var _ sandbox.Executor = (*Executor)(nil)
 
 // New returns an executor for the engine that cfg names. It does not connect.
-// Errors: Invalid, when the address, the context or the pool cannot be used.
+// Errors: Invalid, when the address, the context, the pool or a setting of gateways cannot be used.
 func New(cfg Config) (*Executor, error) {
 	pool, err := checkPool(cfg.NetworkPool)
 	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Gateway.validate(); err != nil {
 		return nil, err
 	}
 	api, err := NewClient(cfg)

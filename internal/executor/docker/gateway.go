@@ -6,14 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -43,13 +46,33 @@ type Gateway struct {
 	Upstream *control.Upstream
 }
 
-// ensureGateway makes an environment's gateway run, as egress says. A gateway of another release or
+// validate checks what can be known without an engine. Errors: Invalid.
+func (g Gateway) validate() error {
+	for _, server := range g.DNS {
+		if _, err := netip.ParseAddr(server); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "a name server of gateways must be an address such as 10.0.0.53, not %q", server)
+		}
+	}
+	switch g.Network {
+	case network.NetworkHost, network.NetworkNone:
+		return sandbox.Errorf(sandbox.Invalid, "gateways cannot be on the network %q: name a network that leads out and is not the host's", g.Network)
+	}
+	if g.Upstream == nil {
+		return nil
+	}
+	if _, err := egress.NewUpstream(g.Upstream.URL, []byte(g.Upstream.CA)); err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "the proxy of gateways: %w", err)
+	}
+	return nil
+}
+
+// ensureGateway makes an environment's gateway run, and let out what the rules say. A gateway of another release or
 // with other needs is replaced, which ends the connections through it.
-func (e *Executor) ensureGateway(ctx context.Context, ref sandbox.EnvironmentRef, egress sandbox.Egress) error {
+func (e *Executor) ensureGateway(ctx context.Context, ref sandbox.EnvironmentRef, rules sandbox.Egress) error {
 	if err := e.startGateway(ctx, ref); err != nil {
 		return err
 	}
-	settings := control.Settings{Egress: egress, Upstream: e.gateway.Upstream}
+	settings := control.Settings{Egress: rules, Upstream: e.gateway.Upstream}
 	want, err := settings.Hash()
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: %w", ref.EnvironmentID, err)
@@ -124,14 +147,14 @@ func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *container.Conf
 
 func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *container.HostConfig {
 	pids := gatewayPIDs
-	network := container.NetworkMode(e.gateway.Network)
-	if network == "" {
-		network = "bridge"
+	on := container.NetworkMode(e.gateway.Network)
+	if on == "" {
+		on = network.NetworkBridge
 	}
 	return &container.HostConfig{
 		// Not NoCopy: the engine gives the new volume to the gateway's user, as the image has it.
 		Mounts:         []mount.Mount{volumeMount(egressVolume(ref), gateway.Root, environmentLabels(ref, roleEgress))},
-		NetworkMode:    network,
+		NetworkMode:    on,
 		DNS:            e.gateway.DNS,
 		ExtraHosts:     e.gateway.Hosts,
 		ReadonlyRootfs: true,
