@@ -108,8 +108,6 @@ func environmentNamesWrongFields(w *world) {
 	}})
 	w.wantError(err, sandbox.Invalid, "", "type", "image", "network", "sleep_mode", "resources.memory_mb", "env.AGENT_DID", "ttl", "expiry_conditions[0]")
 
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkFull}})
-	w.wantError(err, sandbox.Invalid, "", "network")
 	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Egress: &sandbox.Egress{
 		Allow: []sandbox.EgressRule{{Host: "*"}, {Host: "github.com", Ports: []int{0}}}, PrivateCIDRs: []string{"0.0.0.0/0"},
 	}}})
