@@ -60,18 +60,7 @@ func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, err
 
 // readOutput copies a command's output as it comes, collects what nobody reads, and returns the result.
 func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	limit := req.OutputLimit
-	if limit <= 0 {
-		limit = sandbox.DefaultOutputLimit
-	}
-	stdout, stderr := &collector{limit: limit}, &collector{limit: limit}
-	writers := map[string]io.Writer{"stdout": stdout, "stderr": stderr}
-	if req.Stdout != nil {
-		writers["stdout"] = req.Stdout
-	}
-	if req.Stderr != nil {
-		writers["stderr"] = req.Stderr
-	}
+	out := newOutputs(req)
 	for {
 		var line wire.ExecOutput
 		if err := lines.Decode(&line); err != nil {
@@ -80,24 +69,60 @@ func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRe
 			}
 			return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
 		}
-		switch w := writers[line.Stream]; {
+		switch {
 		case line.Error != nil:
 			return sandbox.ExecResult{}, line.Error.Err()
 		case line.Result != nil:
 			result, err := c.result(path, *line.Result)
-			result.Stdout, result.Stderr = stdout.kept, stderr.kept
-			result.Truncated = result.Truncated || stdout.dropped || stderr.dropped
-			return result, err
-		case w != nil:
-			data, err := wire.Decode(line.Data, line.Encoding)
-			if err == nil {
-				_, err = w.Write(data)
-			}
-			if err != nil {
+			return out.collected(result), err
+		default:
+			if err := out.write(line.Stream, line.Data, line.Encoding); err != nil {
 				return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
 			}
 		}
 	}
+}
+
+// outputs takes a command's streamed output, and collects what nobody else takes.
+type outputs struct {
+	writers        map[string]io.Writer
+	stdout, stderr *collector
+}
+
+func newOutputs(req sandbox.ExecRequest) outputs {
+	limit := req.OutputLimit
+	if limit <= 0 {
+		limit = sandbox.DefaultOutputLimit
+	}
+	o := outputs{stdout: &collector{limit: limit}, stderr: &collector{limit: limit}}
+	o.writers = map[string]io.Writer{"stdout": o.stdout, "stderr": o.stderr}
+	if req.Stdout != nil {
+		o.writers["stdout"] = req.Stdout
+	}
+	if req.Stderr != nil {
+		o.writers["stderr"] = req.Stderr
+	}
+	return o
+}
+
+// write passes a piece on; lines without a stream that is known keep the connection alive.
+func (o outputs) write(stream, data, encoding string) error {
+	w := o.writers[stream]
+	if w == nil {
+		return nil
+	}
+	b, err := wire.Decode(data, encoding)
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// collected adds what was collected to a result.
+func (o outputs) collected(r sandbox.ExecResult) sandbox.ExecResult {
+	r.Stdout, r.Stderr = o.stdout.kept, o.stderr.kept
+	r.Truncated = r.Truncated || o.stdout.dropped || o.stderr.dropped
+	return r
 }
 
 // collector keeps the first bytes of a stream.

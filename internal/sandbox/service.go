@@ -14,6 +14,7 @@ type Service interface {
 	Environments
 	Leases
 	Files
+	Runs
 	Conditions
 	States
 	Reports

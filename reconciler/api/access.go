@@ -167,6 +167,14 @@ func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, er
 	return s.service.Wake(ctx, r)
 }
 
+func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
+	if err := s.environment(r.EnvironmentID); err != nil {
+		return sandbox.RunResult{}, err
+	}
+	r.Owner = s.owner(r.Owner)
+	return s.service.Run(ctx, r)
+}
+
 func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := s.environment(d.Condition.Data.EnvironmentID); err != nil {
 		return sandbox.Receipt{}, err

@@ -104,6 +104,7 @@ func (s *server) register(version string) error {
 	s.registerLeases(doc)
 	s.registerExec(doc)
 	s.registerFiles(doc)
+	s.registerRuns(doc)
 	s.registerEvents(doc)
 	s.registerReports(doc)
 	s.registerStates(doc)

@@ -16,7 +16,7 @@ import (
 var routes = []string{
 	"GET /livez", "GET /readyz",
 	"POST /v1/conditions", "POST /v1/sweep", "POST /v1/adopt", "POST /v1/audit",
-	"GET /v1/costs", "GET /v1/drift", "GET /v1/events", "GET /v1/ledger",
+	"POST /v1/runs", "GET /v1/costs", "GET /v1/drift", "GET /v1/events", "GET /v1/ledger",
 	"GET /v1/states", "DELETE /v1/states/{key}",
 	"GET /v1/environments", "DELETE /v1/environments/{id}", "GET /v1/environments/{id}", "PUT /v1/environments/{id}", "POST /v1/environments/{id}/reopen",
 	"GET /v1/leases", "POST /v1/leases", "DELETE /v1/leases/{id}", "GET /v1/leases/{id}", "POST /v1/leases/{id}/exec",

@@ -111,6 +111,11 @@ func readExec(w http.ResponseWriter, r *http.Request) (sandbox.ExecRequest, erro
 		return sandbox.ExecRequest{}, httpProblem(http.StatusUnsupportedMediaType,
 			"the body must have Content-Type: application/json, or "+wire.NDJSON+" when standard input follows")
 	}
+	return execOf(in, stdin)
+}
+
+// execOf turns a request into its domain form, with more standard input after its own, unless nil.
+func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 	first, err := wire.Decode(in.Stdin, in.StdinEncoding)
 	if err != nil {
 		return sandbox.ExecRequest{}, badBody(err)

@@ -39,7 +39,7 @@ All commands but serve ask the reconciler at --url (or SANDBOX_RECONCILER_URL) w
 --token-file (or SANDBOX_RECONCILER_TOKEN).
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage or an invalid request; 75 out of reach, busy
-or of unknown outcome: try again. exec exits with the command's own code, and with 125 when the
+or of unknown outcome: try again. exec and run exit with the command's own code, and with 125 when the
 command was not run or its end is not known.`
 
 // New returns the command `reconciler`, whose subcommand serve is the one given.
@@ -62,7 +62,7 @@ func New(version string, serve *cobra.Command) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
 	for _, command := range []*cobra.Command{
-		a.send(), a.environments(), a.leases(), a.exec(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(),
+		a.send(), a.environments(), a.leases(), a.exec(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		root.AddCommand(command)

@@ -31,13 +31,10 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ref.ID, req.Command = args[0], args[1:]
-			req.Timeout, req.Env = sandbox.Duration(timeout), map[string]string{}
-			for _, pair := range env {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return &exitError{ExitNotRun, usage("--env %s: must be NAME=value", pair)}
-				}
-				req.Env[name] = value
+			req.Timeout = sandbox.Duration(timeout)
+			var err error
+			if req.Env, err = variables(env); err != nil {
+				return &exitError{ExitNotRun, err}
 			}
 			service, err := a.connect(cmd)
 			if err != nil {
@@ -48,16 +45,7 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 				req.Stdin = cmd.InOrStdin()
 			}
 			result, err := service.Exec(cmd.Context(), ref, req)
-			switch {
-			case err != nil:
-				return &exitError{ExitNotRun, err}
-			case result.OOMKilled:
-				return &exitError{result.ExitCode, sandbox.Errorf(sandbox.Failed, "the sandbox ran out of memory during the command")}
-			case result.ExitCode != 0:
-				return &exitError{code: result.ExitCode}
-			default:
-				return nil
-			}
+			return exitOf(result, err)
 		},
 	}
 	f := cmd.Flags()
@@ -68,4 +56,31 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "give the command no standard input")
 	return cmd
+}
+
+// variables reads the values of --env.
+func variables(pairs []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage("--env %s: must be NAME=value", pair)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// exitOf ends the program as a command ended.
+func exitOf(result sandbox.ExecResult, err error) error {
+	switch {
+	case err != nil:
+		return &exitError{ExitNotRun, err}
+	case result.OOMKilled:
+		return &exitError{result.ExitCode, sandbox.Errorf(sandbox.Failed, "the sandbox ran out of memory during the command")}
+	case result.ExitCode != 0:
+		return &exitError{code: result.ExitCode}
+	default:
+		return nil
+	}
 }

@@ -209,3 +209,43 @@ func Decode(data, encoding string) ([]byte, error) {
 		return nil, fmt.Errorf("encoding %q is not known, only %q is", encoding, Base64)
 	}
 }
+
+// RunRequest asks for a one-shot run. In a multipart/form-data body it is the part "run"; the parts
+// "files", a tar stream, and "stdin" may follow it, in this order.
+type RunRequest struct {
+	EnvironmentID string           `json:"environment_id"`
+	AgentDID      string           `json:"agent_did,omitempty" doc:"Default is an agent of its own, which no other run has."`
+	Margin        sandbox.Duration `json:"margin,omitempty" doc:"What making the sandbox and moving its files may take. Default 2m0s, 5s to 1h."`
+	Collect       []string         `json:"collect,omitempty" doc:"Paths that come back as a tar stream after the command."`
+	ExecRequest
+}
+
+// RunResult is how a run ended.
+type RunResult struct {
+	ExecResult
+	Lease   sandbox.Lease `json:"lease" doc:"The run's lease at its end, with what it cost."`
+	Missing []string      `json:"missing,omitempty" doc:"Paths to collect that were not there."`
+	// Files is what was collected. Streamed runs have it in lines.
+	Files []byte `json:"files,omitempty" doc:"What was collected, a tar stream in base64."`
+}
+
+// RunOutput is one line of a streamed run, as ExecOutput is of a command.
+type RunOutput struct {
+	Stream   string     `json:"stream,omitempty" enum:"stdout,stderr,files"`
+	Data     string     `json:"data,omitempty"`
+	Encoding string     `json:"encoding,omitempty" enum:"base64"`
+	Result   *RunResult `json:"result,omitempty"`
+	Error    *Problem   `json:"error,omitempty"`
+}
+
+// The names of the parts of a run's body.
+const (
+	PartRun   = "run"
+	PartFiles = "files"
+	PartStdin = "stdin"
+)
+
+// RunResultOf turns a run's result into its wire form.
+func RunResultOf(r sandbox.RunResult) RunResult {
+	return RunResult{ExecResult: ResultOf(r.ExecResult), Lease: r.Lease, Missing: r.Missing}
+}

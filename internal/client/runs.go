@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Run implements sandbox.Runs. It is sent once, and streams both ways: a lost answer is UnknownOutcome,
+// and the sandbox is destroyed all the same. Who owns the run is the client's token.
+func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
+	r, err := r.Normalize()
+	if err != nil {
+		return sandbox.RunResult{}, err
+	}
+	body, sent := io.Pipe()
+	form := multipart.NewWriter(sent)
+	go func() { // ends with the request, whose body is closed then, or with what it reads
+		sent.CloseWithError(writeRun(form, r))
+	}()
+	const path = "/v1/runs"
+	wait := c.slow + r.Timeout.D() + r.Margin.D()
+	resp, err := c.send(ctx, wait, http.MethodPost, path, form.FormDataContentType(), wire.NDJSON, body)
+	if err != nil {
+		return sandbox.RunResult{}, err
+	}
+	defer func() { _ = resp.Body.Close() }() // ends the run, if it still goes on
+	return c.readRun(path, json.NewDecoder(resp.Body), r)
+}
+
+// writeRun writes the parts of a request.
+func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
+	part, err := form.CreateFormField(wire.PartRun)
+	if err != nil {
+		return err
+	}
+	err = json.NewEncoder(part).Encode(wire.RunRequest{
+		EnvironmentID: r.EnvironmentID, AgentDID: r.AgentDID, Margin: r.Margin, Collect: r.Collect,
+		ExecRequest: wire.ExecRequest{Command: r.Command, Env: r.Env, Cwd: r.Cwd, User: r.User, Timeout: r.Timeout, OutputLimit: r.OutputLimit},
+	})
+	if err != nil {
+		return err
+	}
+	for _, more := range []struct {
+		name    string
+		content io.Reader
+	}{{wire.PartFiles, r.Files}, {wire.PartStdin, r.Stdin}} {
+		if more.content == nil {
+			continue
+		}
+		if part, err = form.CreateFormField(more.name); err != nil {
+			return err
+		}
+		if _, err = io.Copy(part, more.content); err != nil {
+			return err
+		}
+	}
+	return form.Close()
+}
+
+// readRun copies a run's output as it comes, collects what nobody reads, and returns the result.
+func (c *Client) readRun(path string, lines *json.Decoder, r sandbox.RunRequest) (sandbox.RunResult, error) {
+	out := newOutputs(r.ExecRequest)
+	out.writers[wire.PartFiles] = r.Collected
+	for {
+		var line wire.RunOutput
+		if err := lines.Decode(&line); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return sandbox.RunResult{}, c.lost(http.MethodPost, path, false, err)
+		}
+		switch {
+		case line.Error != nil:
+			return sandbox.RunResult{}, line.Error.Err()
+		case line.Result != nil:
+			result, err := c.result(path, line.Result.ExecResult)
+			return sandbox.RunResult{ExecResult: out.collected(result), Lease: line.Result.Lease, Missing: line.Result.Missing}, err
+		default:
+			if err := out.write(line.Stream, line.Data, line.Encoding); err != nil {
+				return sandbox.RunResult{}, c.lost(http.MethodPost, path, false, err)
+			}
+		}
+	}
+}

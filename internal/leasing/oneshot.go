@@ -1,0 +1,128 @@
+package leasing
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.
+const endRunLimit = time.Minute
+
+// Run implements sandbox.Runs. The run's own owner tells its lease from one that the agent had.
+func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+	r, err = r.Normalize()
+	if err != nil {
+		return res, err
+	}
+	if err := e.nameAgent(ctx, &r); err != nil {
+		return res, err
+	}
+	ref := sandbox.LeaseRef{ID: sandbox.LeaseID(r.AgentDID, r.EnvironmentID), Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength))}
+	defer func() { res.Lease = e.endRun(ctx, ref) }() // on every way out, a panic included
+	awake, life := sandbox.Duration(0), r.Timeout+r.Margin
+	_, err = e.Acquire(ctx, sandbox.Acquire{
+		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner,
+		Settings: sandbox.LeaseSettings{TTL: &r.Margin, MaxLifetime: &life, SleepAfter: &awake},
+	})
+	if err != nil {
+		return res, err
+	}
+	return e.runIn(ctx, ref, r)
+}
+
+// nameAgent gives a run that names no agent one of its own.
+func (e *Engine) nameAgent(ctx context.Context, r *sandbox.RunRequest) error {
+	if r.AgentDID != "" {
+		return nil
+	}
+	env, err := e.GetEnvironment(ctx, r.EnvironmentID)
+	if err != nil {
+		return err
+	}
+	if env.State != nil {
+		return sandbox.InvalidFields("run", []sandbox.Field{{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"}})
+	}
+	r.AgentDID = "did:run:" + e.ids(sandbox.SandboxIDLength)
+	return nil
+}
+
+// runIn works in a run's sandbox.
+func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+	if r.Files != nil {
+		if err := e.WriteFiles(ctx, ref, "/workspace", r.Files); err != nil {
+			return res, err
+		}
+	}
+	if res.ExecResult, err = e.Exec(ctx, ref, r.ExecRequest); err != nil || len(r.Collect) == 0 {
+		return res, err
+	}
+	res.Missing, err = e.collect(ctx, ref, r)
+	return res, err
+}
+
+// collect writes paths as one tar stream, and returns those that are not there.
+func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef, r sandbox.RunRequest) (missing []string, err error) {
+	out := tar.NewWriter(r.Collected)
+	for _, p := range r.Collect {
+		archive, err := e.ReadFiles(ctx, ref, p)
+		if sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound {
+			missing = append(missing, p)
+			continue
+		}
+		if err != nil {
+			return missing, err
+		}
+		if err := errors.Join(appendArchive(out, path.Dir(p), archive), archive.Close()); err != nil {
+			return missing, asError(err)
+		}
+	}
+	return missing, asError(out.Close())
+}
+
+// appendArchive copies the entries of an archive whose names are relative to a directory.
+func appendArchive(out *tar.Writer, dir string, archive io.Reader) error {
+	for entries := tar.NewReader(archive); ; {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		isDir := h.Typeflag == tar.TypeDir
+		h.Name, h.PAXRecords = path.Join(dir, h.Name)[1:], nil
+		if isDir {
+			h.Name += "/"
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, entries); err != nil {
+			return err
+		}
+	}
+}
+
+// endRun ends a run's lease, if it ever had one, whatever became of who asked for it.
+func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunLimit)
+	defer cancel()
+	lease, err := e.Release(ctx, ref)
+	switch {
+	case err == nil:
+		return lease
+	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
+		return sandbox.Lease{} // it never was: what the agent has there is another's
+	}
+	e.log.Warn("leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it", "lease", ref.ID, "error", err)
+	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
+		return sandbox.Lease{} // as in the log
+	}
+	return lease
+}

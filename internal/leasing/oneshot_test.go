@@ -1,0 +1,65 @@
+package leasing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func runOf(args ...string) sandbox.RunRequest {
+	return sandbox.RunRequest{EnvironmentID: game, AgentDID: ann, Owner: "test", ExecRequest: sandbox.ExecRequest{Command: args}}
+}
+
+// panics is a writer that panics.
+type panics struct{}
+
+func (panics) Write([]byte) (int, error) { panic("the writer is broken") }
+
+func TestARunThatPanicsLeavesNothingBehind(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was hidden")
+				}
+			}()
+			r := runOf("echo", "hello")
+			r.Stdout = panics{}
+			_, _ = w.engine.Run(w.Context(), r) // it does not return
+		}()
+		if l := w.lease(annLease); len(w.backend.Sandboxes()) != 0 || l.Status != sandbox.LeaseDestroyed {
+			t.Errorf("%d sandboxes are left, and the lease is %s", len(w.backend.Sandboxes()), l.Status)
+		}
+	})
+}
+
+func TestARunWhoseSandboxDoesNotStartLeavesNothingBehind(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.backend.Fail(fake.OpSpawn, sandbox.Errorf(sandbox.Failed, "exec format error"))
+		_, err := w.engine.Run(w.Context(), runOf("echo"))
+		if sandbox.CodeOf(err) != sandbox.Failed {
+			t.Errorf("the run ended with %v", err)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+	})
+}
+
+// TestARunWhoseSandboxCannotBeDestroyedHasItsResult: to run it again would do no good.
+func TestARunWhoseSandboxCannotBeDestroyedHasItsResult(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.backend.Fail(fake.OpKill, sandbox.Errorf(sandbox.Unavailable, "the engine is away"))
+		r, err := w.engine.Run(w.Context(), runOf("echo", "done"))
+		if err != nil || string(r.Stdout) != "done\n" || r.Lease.Status != sandbox.LeaseExpired {
+			t.Errorf("the run gave %q, lease %s: %v", r.Stdout, r.Lease.Status, err)
+		}
+		w.backend.Fail(fake.OpKill, nil)
+		later(time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+	})
+}

@@ -1,0 +1,87 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Bounds of RunRequest.Margin.
+const (
+	DefaultRunMargin = Duration(2 * time.Minute)
+	minRunMargin     = Duration(5 * time.Second)
+	maxRunMargin     = Duration(time.Hour)
+)
+
+// RunRequest asks for one command in a sandbox that is made for it and destroyed after it.
+type RunRequest struct {
+	EnvironmentID string
+	// AgentDID is whose run it is. Empty means an agent of its own, which no other run has.
+	AgentDID string
+	// Owner is who asks; the run's lease belongs to "<owner>/run/<random>".
+	Owner string
+	// ExecRequest is the command. Its Timeout bounds the command alone.
+	ExecRequest
+	// Margin is what making the sandbox and moving its files may take: the lease ends for good at the
+	// timeout and the margin, and a margin after the last sign of whoever asked. 5 s to 1 h.
+	Margin Duration
+	// Files is a tar stream that is unpacked in /workspace before the command, nil for none.
+	Files io.Reader
+	// Collect are the paths that Collected gets after the command, as one tar stream, also of a command
+	// that failed. Its names are the absolute paths without the slash that they begin with.
+	Collect   []string
+	Collected io.Writer
+}
+
+// Normalize fills in defaults and checks the request. Errors: Invalid.
+func (r RunRequest) Normalize() (RunRequest, error) {
+	orDefault(&r.Margin, DefaultRunMargin)
+	f := checkEnvironmentID(nil, "environment_id", r.EnvironmentID)
+	if r.AgentDID != "" {
+		f = checkAgentDID(f, "agent_did", r.AgentDID)
+	}
+	if r.Margin < minRunMargin || r.Margin > maxRunMargin {
+		f = append(f, Field{"margin", "must be between 5s and 1h"})
+	}
+	r.Collect = slices.Clone(r.Collect)
+	for i, p := range r.Collect {
+		clean, err := CleanPath(p)
+		if err != nil {
+			f = append(f, Field{fmt.Sprintf("collect[%d]", i), err.Error()})
+		}
+		r.Collect[i] = clean
+	}
+	if len(r.Collect) > 0 && r.Collected == nil {
+		f = append(f, Field{"collect", "nobody takes what is collected"})
+	}
+	var err error
+	r.ExecRequest, err = r.ExecRequest.Normalize()
+	if e, ok := errors.AsType[*Error](err); ok {
+		f = append(f, e.Fields...)
+	}
+	return r, InvalidFields("run", f)
+}
+
+// RunResult is how a run ended.
+type RunResult struct {
+	ExecResult
+	// Lease is the run's lease at its end, with what it cost: destroyed, or expired where its backend
+	// could not be reached, which is then tried until its sandbox is gone.
+	Lease Lease
+	// Missing are the paths to collect that were not there.
+	Missing []string
+}
+
+// Runs runs commands in sandboxes of their own.
+type Runs interface {
+	// Run makes a sandbox, runs one command in it, collects what it left, and destroys the sandbox,
+	// whatever happens: a command that fails, a caller that goes away, a sandbox that does not start,
+	// a panic. When this process dies, the lease's times end it (see RunRequest.Margin).
+	// Errors: as Acquire and Exec; Conflict with ReasonOtherOwner when the agent has a lease already;
+	// Invalid when the environment keeps a state for each agent and none is named. An error after
+	// the command began is UnknownOutcome, or what Files and Collected returned.
+	Run(ctx context.Context, r RunRequest) (RunResult, error)
+}

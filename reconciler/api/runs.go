@@ -1,0 +1,183 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxCollected bounds what a run that is not streamed collects, in bytes.
+const maxCollected = 8 << 20
+
+const formData = "multipart/form-data"
+
+func (s *server) registerRuns(d *document) {
+	addRaw(d, huma.Operation{
+		OperationID: "run", Method: http.MethodPost, Path: "/v1/runs", Tags: []string{"runs"},
+		Summary: "Run one command in a sandbox of its own",
+		Description: "The sandbox is destroyed afterwards, whatever happens. As " + formData + " the part \"run\" is the request as JSON; " +
+			"\"files\", a tar stream that is unpacked in /workspace, and \"stdin\" may follow it in this order. With Accept: " + wire.NDJSON +
+			" output and collected files (the stream \"files\") are streamed as they come, one RunOutput per line, the last with the result.",
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			wire.JSON: d.media(wire.RunRequest{}), formData: {Schema: &huma.Schema{Type: huma.TypeObject}},
+		}},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The run has ended, or its output streams.",
+			Content:     map[string]*huma.MediaType{wire.JSON: d.media(wire.RunResult{}), wire.NDJSON: d.media(wire.RunOutput{})},
+		}},
+	}, s.run)
+}
+
+func (s *server) run(w http.ResponseWriter, r *http.Request, service sandbox.Service, _ *struct{}) error {
+	req, err := readRun(w, r)
+	if err != nil {
+		return err
+	}
+	if !accepts(r, wire.NDJSON) {
+		return collectRun(w, r, service, req)
+	}
+	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
+	defer out.close()
+	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{out, wire.PartFiles}
+	result, err := service.Run(ctx, req)
+	started := out.close()
+	switch {
+	case err == nil:
+		wired := wire.RunResultOf(result)
+		err = out.writeJSON(wire.RunOutput{Result: &wired})
+	case started:
+		p := problemOf(err)
+		exchangeOf(r.Context()).cause = p.cause
+		err = out.writeJSON(wire.RunOutput{Error: &p.Problem})
+	default:
+		return err
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // the reader has gone, or must see that the end is missing
+	}
+	return nil
+}
+
+// collectRun answers with all of a run at once.
+func collectRun(w http.ResponseWriter, r *http.Request, service sandbox.Service, req sandbox.RunRequest) error {
+	var files bytes.Buffer
+	req.Collected = &bounded{to: &files, left: maxCollected}
+	result, err := service.Run(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	wired := wire.RunResultOf(result)
+	wired.Files = files.Bytes()
+	writeJSON(w, wired)
+	return nil
+}
+
+// bounded refuses more than so many bytes.
+type bounded struct {
+	to   io.Writer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, sandbox.Errorf(sandbox.Invalid, "the run collects more than %s, the limit of an answer in one piece: ask for %s", bytesText(maxCollected), wire.NDJSON).
+			WithReason(sandbox.ReasonResourceLimitExceeded)
+	}
+	return b.to.Write(p)
+}
+
+// readRun reads the request, and prepares the parts that follow it.
+func readRun(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
+	switch mediaType(r) {
+	case wire.JSON:
+		body, err := readAll(w, r, maxJSON)
+		if err != nil {
+			return sandbox.RunRequest{}, err
+		}
+		return decodeRun(body)
+	case formData:
+		return readParts(w, r)
+	default:
+		return sandbox.RunRequest{}, httpProblem(http.StatusUnsupportedMediaType, "the body must have Content-Type: application/json or "+formData)
+	}
+}
+
+func readParts(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return sandbox.RunRequest{}, err
+	}
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return sandbox.RunRequest{}, badBody(err)
+	}
+	first, err := parts.NextPart()
+	if err != nil || first.FormName() != wire.PartRun {
+		return sandbox.RunRequest{}, badBody(errors.Join(errors.New(`the first part must be "run"`), err))
+	}
+	body, err := io.ReadAll(io.LimitReader(first, maxJSON))
+	if err != nil {
+		return sandbox.RunRequest{}, badBody(err)
+	}
+	req, err := decodeRun(body)
+	if err != nil {
+		return req, err
+	}
+	next, err := parts.NextPart()
+	switch {
+	case errors.Is(err, io.EOF):
+		return req, nil
+	case err != nil:
+		return req, badBody(err)
+	case next.FormName() == wire.PartFiles:
+		req.Files = next
+		req.Stdin = &laterPart{parts: parts, given: req.Stdin}
+	case next.FormName() == wire.PartStdin:
+		req.Stdin = next
+	default:
+		return req, badBody(errors.New(`after "run" only the parts "files" and "stdin" may follow`))
+	}
+	return req, nil
+}
+
+// laterPart is the standard input of a run whose files have not been read yet: the part after them, or
+// what the request itself has.
+type laterPart struct {
+	parts *multipart.Reader
+	given io.Reader
+	part  io.Reader
+}
+
+func (l *laterPart) Read(p []byte) (int, error) {
+	if l.part == nil {
+		next, err := l.parts.NextPart()
+		switch {
+		case errors.Is(err, io.EOF) && l.given != nil:
+			l.part = l.given
+		case err != nil:
+			return 0, err
+		case next.FormName() != wire.PartStdin:
+			return 0, badBody(errors.New(`after "files" only the part "stdin" may follow`))
+		default:
+			l.part = next
+		}
+	}
+	return l.part.Read(p)
+}
+
+func decodeRun(body []byte) (sandbox.RunRequest, error) {
+	var in wire.RunRequest
+	if err := strictJSON(body, &in); err != nil {
+		return sandbox.RunRequest{}, badBody(err)
+	}
+	exec, err := execOf(in.ExecRequest, nil)
+	return sandbox.RunRequest{
+		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Margin: in.Margin, Collect: in.Collect, ExecRequest: exec,
+	}, err
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// runFlags are what the command line says of a run beside the request.
+type runFlags struct {
+	env             []string
+	timeout, margin time.Duration
+	stdin           bool
+	files, collect  string // archives, "" for none
+	report          bool
+}
+
+func (a *app) run() *cobra.Command {
+	var (
+		req   sandbox.RunRequest
+		flags runFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "run <environment> -- <program> [argument]...",
+		Short: "Run a command in a sandbox of its own, which is destroyed afterwards",
+		Long: `Run a command in a sandbox that is made for it and destroyed afterwards, whatever happens. Standard
+output and error are the command's, and so is the exit code: 124 after a timeout, 125 when the command
+was not run or its end is not known.`,
+		Example: `  tar -c maps | tee maps.tar && reconciler run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return &exitError{ExitNotRun, usage("run takes an environment and, after --, a command")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.EnvironmentID, req.Command = args[0], args[1:]
+			result, err := a.runOnce(cmd, req, flags)
+			if err == nil && flags.report {
+				cmd.PrintErrln(reportOf(result))
+			}
+			return exitOf(result.ExecResult, err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.AgentDID, "agent", "", "`DID` of the agent whose run it is (default: one of its own)")
+	f.DurationVar(&flags.timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
+	f.DurationVar(&flags.margin, "margin", sandbox.DefaultRunMargin.D(), "what making the sandbox and moving its files may take, 5s to 1h")
+	f.StringArrayVarP(&flags.env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
+	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
+	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.BoolVarP(&flags.stdin, "stdin", "i", false, "give the command the standard input")
+	f.StringVar(&flags.files, "files", "", "tar `file` that is unpacked in /workspace before the command")
+	f.StringArrayVar(&req.Collect, "collect", nil, "`path` that goes into --to after the command; may be repeated")
+	f.StringVar(&flags.collect, "to", "", "tar `file` for what is collected")
+	f.BoolVar(&flags.report, "report", false, "say at the end, on standard error, what the run took and cost")
+	return cmd
+}
+
+// runOnce runs the command, with its files opened and closed.
+func (a *app) runOnce(cmd *cobra.Command, req sandbox.RunRequest, flags runFlags) (result sandbox.RunResult, err error) {
+	req.Timeout, req.Margin = sandbox.Duration(flags.timeout), sandbox.Duration(flags.margin)
+	if req.Env, err = variables(flags.env); err != nil {
+		return result, err
+	}
+	if (flags.collect == "") != (len(req.Collect) == 0) {
+		return result, usage("--collect and --to need each other")
+	}
+	service, err := a.connect(cmd)
+	if err != nil {
+		return result, err
+	}
+	req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if flags.stdin {
+		req.Stdin = cmd.InOrStdin()
+	}
+	if flags.files != "" {
+		files, err := os.Open(flags.files)
+		if err != nil {
+			return result, usage("--files: %w", err)
+		}
+		defer func() { _ = files.Close() }() // only read
+		req.Files = files
+	}
+	return collectTo(cmd.Context(), service, req, flags.collect)
+}
+
+// collectTo runs a request whose collected files go to a file, "" for none.
+func collectTo(ctx context.Context, service sandbox.Service, req sandbox.RunRequest, file string) (sandbox.RunResult, error) {
+	if file == "" {
+		return service.Run(ctx, req)
+	}
+	to, err := os.Create(file)
+	if err != nil {
+		return sandbox.RunResult{}, usage("--to: %w", err)
+	}
+	req.Collected = to
+	result, err := service.Run(ctx, req)
+	return result, errors.Join(err, to.Close())
+}
+
+func reportOf(r sandbox.RunResult) string {
+	report := fmt.Sprintf("%s: exit code %d after %s, %s, %s", r.Lease.ID, r.ExitCode, r.Duration.D().Round(time.Millisecond), dollars(r.Lease.Cost), r.Lease.Status)
+	if len(r.Missing) > 0 {
+		report += "; not there: " + strings.Join(r.Missing, ", ")
+	}
+	return report
+}
