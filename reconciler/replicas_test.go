@@ -210,7 +210,7 @@ func doTwice(a, b *world) {
 	ends := 0
 	events, err := a.service.ListEvents(a.Context(), sandbox.EventFilter{LeaseID: id})
 	for _, e := range events {
-		if e.Type == sandbox.EventEnded || e.Type == sandbox.EventDestroyed {
+		if e.Type == sandbox.EventEnded || e.Type == sandbox.EventDeleted {
 			ends++
 		}
 	}

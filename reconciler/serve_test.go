@@ -118,7 +118,7 @@ func (w *world) wantHistory(l sandbox.Lease) {
 			w.Errorf("event %d has sequence %d", i, e.Sequence)
 		}
 	}
-	want := "sandbox.accepted sandbox.ready condition.applied lease.ended sandbox.destroyed"
+	want := "sandbox.accepted sandbox.preparing sandbox.ready condition.applied lease.ended sandbox.delete_requested sandbox.deleted"
 	if got := strings.Join(types, " "); got != want {
 		w.Errorf("events of %s: %s, want %s", l.ID, got, want)
 	}

@@ -23,6 +23,11 @@ type Model struct {
 	Status           types.String   `tfsdk:"status"`
 	SandboxID        types.String   `tfsdk:"sandbox_id"`
 	Phase            types.String   `tfsdk:"phase"`
+	SandboxState     types.String   `tfsdk:"sandbox_state"`
+	StateChangedAt   types.String   `tfsdk:"state_changed_at"`
+	StopReason       types.String   `tfsdk:"stop_reason"`
+	ErrorCode        types.String   `tfsdk:"error_code"`
+	ErrorMessage     types.String   `tfsdk:"error_message"`
 	Backend          types.String   `tfsdk:"backend"`
 	Instance         types.String   `tfsdk:"instance"`
 	Image            types.String   `tfsdk:"image"`
@@ -59,6 +64,11 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 		Status:           value.String(l.Status),
 		SandboxID:        value.String(l.SandboxID),
 		Phase:            value.String(l.Phase),
+		SandboxState:     value.String(l.SandboxState),
+		StateChangedAt:   value.Time(l.StateChangedAt),
+		StopReason:       value.String(l.StopReason),
+		ErrorCode:        value.String(l.ErrorCode),
+		ErrorMessage:     value.String(l.ErrorMessage),
 		Backend:          value.String(l.Backend),
 		Instance:         value.String(l.Instance),
 		Image:            value.String(l.Image),
@@ -119,17 +129,22 @@ func Attributes() map[string]schema.Attribute {
 		},
 	}
 	maps.Copy(attributes, map[string]schema.Attribute{
-		"leased_at":     text("When this generation began. All times are RFC 3339 in UTC, and null when it has not happened."),
-		"ready_at":      text("When the sandbox first took commands."),
-		"last_activity": text("When the sandbox was last used."),
-		"expires_at":    text("When the lease ends unless it is used before; it moves with every use."),
-		"observed_at":   text("When the backend last said something about the sandbox."),
-		"ended_at":      text("When the lease ended."),
-		"ended_by":      text("Kind of the reason: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `failed`, `crashed`, `vanished`, `environment` or `admin`."),
-		"end_reason":    text("The reason in words."),
-		"destroyed_at":  text("When the backend confirmed that the sandbox is gone."),
-		"last_error":    text("Error of the last try, while something is being tried again."),
-		"cost_usd":      text("What this generation has cost so far, in US dollars, at list price."),
+		"sandbox_state":    text("Where the sandbox stands: `pending`, `ready`, `asleep`, `stopped`, `failed`, `deleting` or `deleted`. The guide *Lifecycle* explains them."),
+		"state_changed_at": text("When `sandbox_state` became what it is."),
+		"stop_reason":      text("Why the sandbox is asleep or stopped: `idle_ttl`, `request`, `warm_pool`, `last_save` or `outside`."),
+		"error_code":       text("Why the sandbox failed, for programs, such as `sandbox_out_of_memory`."),
+		"error_message":    text("Why the sandbox failed, in words."),
+		"leased_at":        text("When this generation began. All times are RFC 3339 in UTC, and null when it has not happened."),
+		"ready_at":         text("When the sandbox first took commands."),
+		"last_activity":    text("When the sandbox was last used."),
+		"expires_at":       text("When the lease ends unless it is used before; it moves with every use."),
+		"observed_at":      text("When the backend last said something about the sandbox."),
+		"ended_at":         text("When the lease ended."),
+		"ended_by":         text("Kind of the reason: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `failed`, `crashed`, `vanished`, `environment` or `admin`."),
+		"end_reason":       text("The reason in words."),
+		"destroyed_at":     text("When the backend confirmed that the sandbox is gone."),
+		"last_error":       text("Error of the last try, while something is being tried again."),
+		"cost_usd":         text("What this generation has cost so far, in US dollars, at list price."),
 	})
 	return attributes
 }

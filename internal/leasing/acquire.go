@@ -145,14 +145,11 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox
 	} else {
 		row = s
 	}
-	if t, err = e.take(tx, row, first); err != nil {
-		return nil, nil, err
-	}
 	if err := tx.AppendSandboxEvent(row, sandbox.EventAccepted, accepted); err != nil {
 		return nil, nil, err
 	}
-	if t != nil {
-		t.row = *row
+	if t, err = e.take(tx, row, first); err != nil {
+		return nil, nil, err
 	}
 	return t, row, store(row)
 }

@@ -194,6 +194,10 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if f.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
+	s.Stands, s.ChangedAt = standsAs(f.seen.State), tx.Now
+	if phase == sandbox.PhaseAsleep {
+		s.StopReason = sandbox.StopOutside
+	}
 	if err := f.engine.adoptState(tx, s); err != nil {
 		return err
 	}

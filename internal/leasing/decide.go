@@ -28,7 +28,9 @@ const (
 
 // ending is a reason for which a lease ends.
 type ending struct {
-	by     sandbox.EndedBy
+	by sandbox.EndedBy
+	// code is set where the sandbox failed.
+	code   sandbox.Reason
 	reason string
 	at     ledger.Time
 }

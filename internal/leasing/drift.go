@@ -2,7 +2,6 @@ package leasing
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -190,12 +189,11 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 		if err := tx.EnterState(s, sandbox.PhaseGone, max(ledger.At(o.StoppedAt), s.ReadyAt), nil); err != nil {
 			return err
 		}
-		reason := fmt.Sprintf("its processes ended with exit code %d and nobody had asked for it", o.ExitCode)
-		if o.OOMKilled {
-			reason = "it ran out of memory"
-		}
-		return e.endLease(tx, s, ending{by: sandbox.EndedByCrashed, reason: reason, at: tx.Now})
+		code, reason := whyStopped(o)
+		return e.endLease(tx, s, ending{by: sandbox.EndedByCrashed, code: code, reason: reason, at: tx.Now})
 	case o.State == sandbox.StatePaused:
+		s.StopReason = sandbox.StopOutside
+		data["mode"], data["reason"] = sandbox.SleepPause, s.StopReason
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
 		if err := owe(tx, s); err != nil {

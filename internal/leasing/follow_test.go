@@ -266,7 +266,7 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ended with %v", err)
 		}
-		if want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventReady, sandbox.EventRenewed}; !slices.Equal(seen, want) {
+		if want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventRenewed}; !slices.Equal(seen, want) {
 			t.Errorf("it saw %v, want %v", seen, want)
 		}
 	})

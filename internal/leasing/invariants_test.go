@@ -48,6 +48,7 @@ var invariants = []invariant{
 	{"the events of a sandbox, replayed, are its row", replayIsTheRow},
 	{"what was followed is what is stored", liveIsReplay},
 	{"a lease's view says what its row says", viewIsTheRow},
+	{"a sandbox stands where its row is", standsWhereItIs},
 	{"an open usage period is of the state that its sandbox is in", openPeriodIsThePhase},
 	{"usage periods of a sandbox do not overlap, nor exceed its life", periodsDoNotOverlap},
 	{"gross cost is the sum of usage periods", costIsTheSumOfPeriods},
@@ -244,21 +245,23 @@ type tale struct {
 	generation int64
 	phase      sandbox.Phase
 	ended      sandbox.EndedBy
+	stands     sandbox.SandboxState
 }
 
 // replay tells a sandbox's tale from its events alone.
 func replay(events []sandbox.Event) (s tale, err error) {
 	for _, e := range events {
 		s.lease, s.generation = e.LeaseID, e.Generation
+		s.stands = s.stands.After(e.Type)
 		was := s.phase
 		switch e.Type {
 		case sandbox.EventAccepted:
 			s.phase = sandbox.PhasePending
 		case sandbox.EventReady, sandbox.EventAwake:
 			s.phase = sandbox.PhaseAwake
-		case sandbox.EventAsleep:
+		case sandbox.EventAsleep, sandbox.EventStopped:
 			s.phase = sandbox.PhaseAsleep
-		case sandbox.EventDestroyed:
+		case sandbox.EventDeleted:
 			s.phase = sandbox.PhaseGone
 		case sandbox.EventEnded:
 			var data struct {
@@ -273,7 +276,7 @@ func replay(events []sandbox.Event) (s tale, err error) {
 		switch {
 		case err != nil:
 			return s, err
-		case was == sandbox.PhaseGone && (s.phase != was || e.Type == sandbox.EventDestroyed):
+		case was == sandbox.PhaseGone && (s.phase != was || e.Type == sandbox.EventDeleted):
 			return s, fmt.Errorf("it was destroyed, and then %s", e.Type)
 		}
 	}
@@ -287,7 +290,7 @@ func replayIsTheRow(p *picture, _ *known) string {
 			return p.name(id) + ": " + err.Error()
 		}
 		row := p.rows[id]
-		if is := (tale{row.Lease(), row.Generation, row.Phase, row.EndedBy}); told != is {
+		if is := (tale{row.Lease(), row.Generation, row.Phase, row.EndedBy, row.Stands}); told != is {
 			return fmt.Sprintf("%s: its events tell %+v, its row %+v", p.name(id), told, is)
 		}
 	}
@@ -322,6 +325,25 @@ func viewIsTheRow(p *picture, _ *known) string {
 		}
 		if s.Desired == ledger.Gone && (l.EndedBy != s.EndedBy || l.EndedAt != s.EndedAt.Time()) {
 			return fmt.Sprintf("%s is shown ended by %q, and ended by %s", p.name(s.ID), l.EndedBy, s.EndedBy)
+		}
+	}
+	return ""
+}
+
+func standsWhereItIs(p *picture, _ *known) string {
+	for id, s := range p.rows {
+		want := map[sandbox.Phase]sandbox.SandboxState{sandbox.PhasePending: sandbox.SandboxPending, sandbox.PhaseAwake: sandbox.SandboxReady,
+			sandbox.PhaseAsleep: sandbox.SandboxAsleep, sandbox.PhaseGone: sandbox.SandboxDeleted}[s.Phase]
+		switch {
+		case s.Phase == sandbox.PhaseGone:
+		case s.Desired == ledger.Gone:
+			want = sandbox.SandboxDeleting
+		case s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.StopReason != sandbox.StopOutside:
+			want = sandbox.SandboxStopped
+		}
+		failed := s.EndedBy != "" && !s.EndedBy.EndedByRules()
+		if s.Stands != want || failed != (s.ErrorCode != "") || s.Phase == sandbox.PhaseAsleep && s.StopReason == "" {
+			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)", p.name(id), s.Phase, s.Desired, s.Stands, s.ErrorCode, s.StopReason)
 		}
 	}
 	return ""

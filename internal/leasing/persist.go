@@ -51,11 +51,15 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 		s.DueAt = tx.Now.Add(ledger.SpanOf(firstRetry))
 		return nil, nil
 	}
-	t := e.reserve(tx, s, actSave)
+	t, err := e.reserve(tx, s, actSave)
+	if err != nil {
+		<-e.saving
+		return nil, err
+	}
 	t.began = max(tx.Now, s.State.ChangedAt) // what is known to have changed is read
 	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
 	s.DueAt = tx.Now // should its process die, it is thawed at once
-	err := tx.DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
+	err = tx.DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
 	if err != nil {
 		<-e.saving
 		return nil, err

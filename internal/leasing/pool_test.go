@@ -67,7 +67,8 @@ func TestPoolIsFilledAndAnAcquireTakesFromIt(t *testing.T) {
 		if spec.AgentDID != ann || spec.LeaseID != annLease || !spec.Deadline.Equal(a.Lease.LeasedAt.Add(240*time.Hour)) || len(spec.Config) == 0 {
 			t.Errorf("the sandbox was told %+v", spec)
 		}
-		w.wantEvents(a.Lease.SandboxID, sandbox.EventAccepted, sandbox.EventReady, sandbox.EventAsleep, sandbox.EventAccepted, sandbox.EventReady)
+		w.wantEvents(a.Lease.SandboxID, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventAsleep,
+			sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady)
 		w.backend.Fail(fake.OpSpawn, nil)
 		later(time.Minute)
 		w.wantPool(2, 0)

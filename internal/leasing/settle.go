@@ -30,7 +30,8 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			}
 		}
 		if out.frozen && s.Phase == sandbox.PhaseAwake {
-			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen"}); err != nil {
+			s.StopReason = sandbox.StopLastSave
+			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
 				return err
 			}
 		}
@@ -83,7 +84,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, since, sandbox.EventReady, nil)
 	case actSleep:
-		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": s.SleepMode})
+		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
 	case actAssign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop {
@@ -113,13 +114,16 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := tx.ResolveDrift(s.ID, "", "the sandbox was destroyed"); err != nil {
 			return err
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDestroyed, nil)
+		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDeleted, nil)
 	}
 }
 
 // enterPhase changes what was seen, with its usage period and its event.
 func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time, t sandbox.EventType, data any) error {
 	s.Phase = p
+	if p != sandbox.PhaseAsleep {
+		s.StopReason = ""
+	}
 	var book *ledger.PriceBook // what is gone costs nothing more
 	if p != sandbox.PhaseGone {
 		var err error
@@ -136,23 +140,19 @@ func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, a
 func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
 	cause := out.err
 	code := sandbox.CodeOf(cause)
-	data := map[string]any{"code": code, "error": cause.Error()}
 	switch {
 	case t.action == actSpawn && !sandbox.IsRetryable(cause):
 		// It will never come up: its lease ends, and what is left of it is killed.
 		s.LastError = cause.Error()
-		if err := tx.AppendSandboxEvent(s, sandbox.EventSpawnFailed, data); err != nil {
-			return err
-		}
 		if pooled(s) {
 			if err := poolFailed(tx, s, cause); err != nil {
 				return err
 			}
 		}
-		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
+		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
 		s.LastError = cause.Error()
-		return e.endLease(tx, s, ending{by: sandbox.EndedByFailed, reason: cause.Error(), at: tx.Now})
+		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
 		return e.vanish(tx, s)
 	case t.action == actSave:
@@ -164,7 +164,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	e.log.Warn("leasing: step failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID,
 		"action", t.action, "attempt", s.Attempts, "error", cause)
 	if t.action == actKill && s.Attempts == 1 {
-		return tx.AppendSandboxEvent(s, sandbox.EventDestroyFailed, data)
+		return tx.AppendSandboxEvent(s, sandbox.EventDeleteFailed, map[string]any{"code": code, "error": cause.Error()})
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	}
 	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
 	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
-	return tx.AppendSandboxEvent(s, sandbox.EventEnded, map[string]any{"ended_by": end.by, "reason": end.reason})
+	return tellEnd(tx, s, end)
 }
 
 // vanish records that the sandbox's own backend instance no longer has it. Usage ends when it was
@@ -200,7 +200,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
-	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)})
+	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, code: sandbox.ReasonVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)})
 }
 
 const timeFormat = "2006-01-02T15:04:05Z07:00"

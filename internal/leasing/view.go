@@ -70,7 +70,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 	l := sandbox.Lease{
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
-		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, Backend: s.Backend, Instance: s.Instance,
+		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, Standing: standing(s), Backend: s.Backend, Instance: s.Instance,
 		Image: s.Image, Resources: s.Resources(), Network: s.Network,
 		TTL: s.TTL.Duration(), MaxLifetime: s.MaxLifetime.Duration(), SleepAfter: s.SleepAfter.Duration(),
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
@@ -82,6 +82,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 	if s.Desired == ledger.Present {
 		if end := timeUp(s, held, now); end != nil {
 			l.EndedAt, l.EndedBy, l.EndReason = end.at.Time(), end.by, end.reason
+			l.SandboxState, l.StateChangedAt, l.StopReason = sandbox.SandboxDeleting, end.at.Time(), ""
 		}
 	}
 	return l

@@ -75,6 +75,9 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		case wanted == next && s.DueAt > tx.Now:
 			return nil // it waits for a retry
 		}
+		if wanted == actSleep {
+			s.StopReason = stopReason(s, next)
+		}
 		if t, err = e.take(tx, s, wanted); err != nil {
 			return err
 		}
@@ -101,16 +104,20 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 	case actSave:
 		return e.takeSave(tx, s)
 	}
-	return e.reserve(tx, s, a), nil
+	return e.reserve(tx, s, a)
 }
 
 // reserve puts a claim on a row, which its caller stores.
-func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) *task {
+func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
 	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
 	s.Claim, s.ClaimedFor = t.claim, string(a)
 	s.ClaimedUntil = tx.Now.Add(ledger.SpanOf(claimTTL))
+	var err error
+	if !t.again {
+		err = tellBeginning(tx, s, a)
+	}
 	t.row = *s
-	return t
+	return t, err
 }
 
 // keep has the heartbeat extend a task's claim until release.

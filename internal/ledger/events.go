@@ -9,10 +9,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// AppendSandboxEvent appends an event to a sandbox's sequence. It changes s.LastSequence, which
-// its caller saves in the same transaction.
+// AppendSandboxEvent appends an event to a sandbox's sequence. It changes s.LastSequence
+// and, where it leads to another state, s.Stands; its caller saves them in the same transaction.
 func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) error {
 	s.LastSequence++
+	if next := s.Stands.After(t); next != s.Stands {
+		s.Stands, s.ChangedAt = next, tx.Now
+	}
 	return tx.append(&Event{
 		EnvironmentID: s.EnvironmentID, LeaseID: s.Lease(), SandboxID: s.ID,
 		Generation: s.Generation, Sequence: s.LastSequence, Type: t,

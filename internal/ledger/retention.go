@@ -38,7 +38,7 @@ func (r *Retirement) sandbox() *Sandbox {
 	s := &Sandbox{
 		ID: r.ID, Generation: r.Generation, EnvironmentID: r.EnvironmentID, Owner: r.Owner, LedgerID: r.LedgerID,
 		Desired: Gone, Phase: sandbox.PhaseGone, LeasedAt: r.LeasedAt, EndedAt: r.EndedAt, EndedBy: r.EndedBy,
-		DestroyedAt: r.DestroyedAt, LastSequence: r.LastSequence, DueAt: Never, ExpiryConditions: []string{}, Retired: r,
+		DestroyedAt: r.DestroyedAt, Stands: sandbox.SandboxDeleted, ChangedAt: r.DestroyedAt, LastSequence: r.LastSequence, DueAt: Never, ExpiryConditions: []string{}, Retired: r,
 	}
 	if r.LeaseID != "" {
 		s.LeaseID = &r.LeaseID

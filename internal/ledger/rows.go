@@ -131,6 +131,13 @@ type Sandbox struct {
 	EndReason    string
 	DestroyedAt  Time
 	CPUMark      Span
+	// Stands is the state that its events tell, and ChangedAt since when.
+	Stands    sandbox.SandboxState
+	ChangedAt Time
+	// StopReason is why it sleeps, as long as it does; ErrorCode and ErrorMessage are why it failed.
+	StopReason   sandbox.StopReason
+	ErrorCode    sandbox.Reason
+	ErrorMessage string
 	// LedgerID is the label under which its backend knows an adopted sandbox; "" is this ledger's.
 	LedgerID string
 	// PooledAt is when it was made for a warm pool, 0 if it was not.

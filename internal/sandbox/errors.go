@@ -64,6 +64,11 @@ const (
 	ReasonResourceLimitExceeded Reason = "sandbox_resource_limit_exceeded"
 	ReasonTimeout               Reason = "sandbox_timeout"
 
+	// Why a sandbox that was ready failed.
+	ReasonCrashed     Reason = "sandbox_crashed"
+	ReasonOutOfMemory Reason = "sandbox_out_of_memory"
+	ReasonVanished    Reason = "sandbox_vanished"
+
 	ReasonOtherOwner      Reason = "other_owner"
 	ReasonOtherSettings   Reason = "other_settings"
 	ReasonOtherGeneration Reason = "other_generation"

@@ -12,17 +12,21 @@ type EventType string
 const (
 	EventAccepted         EventType = "sandbox.accepted"
 	EventAdopted          EventType = "sandbox.adopted" // in place of accepted and ready
+	EventPreparing        EventType = "sandbox.preparing"
 	EventReady            EventType = "sandbox.ready"
-	EventSpawnFailed      EventType = "sandbox.spawn_failed"
 	EventExecStarted      EventType = "exec.started"
 	EventExecFinished     EventType = "exec.finished"
 	EventRenewed          EventType = "lease.renewed"
-	EventAsleep           EventType = "sandbox.asleep"
+	EventAsleep           EventType = "sandbox.asleep" // paused
+	EventStopRequested    EventType = "sandbox.stop_requested"
+	EventStopped          EventType = "sandbox.stopped" // in place of asleep where it sleeps by stop
 	EventAwake            EventType = "sandbox.awake"
+	EventFailed           EventType = "sandbox.failed" // for good; what is tried again is not
 	EventDrift            EventType = "sandbox.drift"
 	EventConditionApplied EventType = "condition.applied"
 	EventConditionStale   EventType = "condition.stale"
 	EventEnded            EventType = "lease.ended"
+	EventDeleteRequested  EventType = "sandbox.delete_requested"
 	EventStateRestored    EventType = "sandbox.state_restored"
 	EventStateCopied      EventType = "sandbox.state_copied" // in place of restored: it saves nothing
 	EventStateSaved       EventType = "sandbox.state_saved"
@@ -33,8 +37,8 @@ const (
 	EventEgressDenied     EventType = "egress.denied"
 	EventEgressFailed     EventType = "egress.failed"
 	EventEgressSummary    EventType = "egress.summary" // an EgressSummary
-	EventDestroyFailed    EventType = "sandbox.destroy_failed"
-	EventDestroyed        EventType = "sandbox.destroyed"
+	EventDeleteFailed     EventType = "sandbox.delete_failed" // the first failure in a row; it is tried again
+	EventDeleted          EventType = "sandbox.deleted"
 
 	EventEnvironmentCreated   EventType = "environment.created"
 	EventEnvironmentUpdated   EventType = "environment.updated"

@@ -96,8 +96,9 @@ type Lease struct {
 	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
 	SandboxID  string      `json:"sandbox_id"`
 	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
-	Backend    Backend     `json:"backend"`
-	Instance   string      `json:"instance,omitempty"`
+	Standing
+	Backend  Backend `json:"backend"`
+	Instance string  `json:"instance,omitempty"`
 
 	Image            string      `json:"image"`
 	Resources        Resources   `json:"resources"`

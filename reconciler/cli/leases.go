@@ -70,7 +70,7 @@ func (a *app) release() *cobra.Command {
 
 func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) error {
 	return a.print(cmd, v, func(t *table) {
-		t.row("LEASE", "GENERATION", "STATUS", "PHASE", "LEASED", "ENDS", "COST", "OWNER", "REMARK")
+		t.row("LEASE", "GENERATION", "STATUS", "SANDBOX", "LEASED", "ENDS", "COST", "OWNER", "REMARK")
 		for _, l := range leases {
 			ends, remark := l.ExpiresAt, ""
 			if l.EndedBy != "" {
@@ -79,7 +79,7 @@ func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) err
 			if l.LastError != "" {
 				remark = fmt.Sprintf("%s (failed %d times: %s)", remark, l.Attempts, l.LastError)
 			}
-			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.Phase), moment(l.LeasedAt), moment(ends), dollars(l.Cost), l.Owner, remark)
+			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.SandboxState), moment(l.LeasedAt), moment(ends), dollars(l.Cost), l.Owner, remark)
 		}
 	})
 }

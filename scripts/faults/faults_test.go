@@ -241,7 +241,7 @@ func (w *world) readEvent(lives map[string]*life, e sandbox.Event) {
 		l.ready = e.At
 	case sandbox.EventEnded:
 		l.ended = e.At
-	case sandbox.EventDestroyed:
+	case sandbox.EventDeleted:
 		l.destroyed = e.At
 	}
 }

@@ -47,8 +47,8 @@ func eventsHaveNoGaps(w *world) {
 			w.Errorf("event %+v follows %+v", e, all[i-1])
 		}
 	}
-	want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventReady, sandbox.EventExecStarted, sandbox.EventExecFinished,
-		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDestroyed}
+	want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventExecStarted, sandbox.EventExecFinished,
+		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted}
 	if !slices.Equal(kinds, want) {
 		w.Errorf("the events are %q, want %q", kinds, want)
 	}
@@ -136,7 +136,7 @@ func eventsAreFollowed(w *world) {
 				_, err := w.Service.Release(ctx, sandbox.LeaseRef{ID: annsLease})
 				released <- err
 			}()
-		case sandbox.EventDestroyed:
+		case sandbox.EventDeleted:
 			return enough
 		}
 		return nil
@@ -144,7 +144,7 @@ func eventsAreFollowed(w *world) {
 	if !errors.Is(err, enough) {
 		w.Errorf("following ended with %v", err)
 	}
-	if !slices.Equal(sequences, []int64{1, 2, 3, 4}) {
+	if !slices.Equal(sequences, []int64{1, 2, 3, 4, 5, 6}) {
 		w.Errorf("the sequences are %v", sequences)
 	}
 	if err := <-released; err != nil {

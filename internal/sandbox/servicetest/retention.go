@@ -73,7 +73,7 @@ func retiredLeaseGoesOnCounting(w *world) {
 	w.retire()
 	second := w.acquire(ann)
 	w.wantLease(second, 2, sandbox.LeaseActive, "")
-	if second.SandboxID == first.SandboxID || second.LastSequence != 2 || !second.RetiredAt.IsZero() {
+	if second.SandboxID == first.SandboxID || second.LastSequence != 3 || !second.RetiredAt.IsZero() {
 		w.Errorf("the next generation is %+v", second)
 	}
 	// The next generation is retired while the one after it lives.
@@ -222,7 +222,7 @@ func snapshotSaysWhereToGoOn(w *world) {
 		w.Errorf("the last event is %+v; renewed %d, read %d, listed %d, environment %d, ledger %d", last,
 			renewed.LastEventID, read.LastEventID, list[0].LastEventID, environments[0].LastEventID, info.LastEventID)
 	}
-	if env.LastEventID != all[0].ID || l.LastEventID != all[2].ID {
+	if env.LastEventID != all[0].ID || l.LastEventID != all[3].ID {
 		w.Errorf("the environment was read at %d and the lease at %d, of %+v", env.LastEventID, l.LastEventID, all)
 	}
 	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)

@@ -119,6 +119,12 @@ CREATE TABLE sandboxes (
     pooled_at         BIGINT NOT NULL DEFAULT 0, -- made for a pool then
     -- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
     hard_deadline     BIGINT NOT NULL DEFAULT 0,
+    -- The state that its events tell, since when, why it sleeps, why it failed.
+    stands            TEXT    NOT NULL DEFAULT 'pending' CHECK (stands IN ('pending', 'ready', 'asleep', 'stopped', 'failed', 'deleting', 'deleted')),
+    changed_at        BIGINT NOT NULL DEFAULT 0,
+    stop_reason       TEXT    NOT NULL DEFAULT '',
+    error_code        TEXT    NOT NULL DEFAULT '',
+    error_message     TEXT    NOT NULL DEFAULT '',
     state_spec        TEXT, -- JSON of sandbox.StateSpec; NULL: no state of /data is kept
     state_key         TEXT COLLATE "C" NOT NULL DEFAULT '', -- whose state it is
     state_role        TEXT    NOT NULL DEFAULT '' CHECK (state_role IN ('', 'waiting', 'holder', 'copy', 'done', 'lost')),

@@ -55,6 +55,18 @@ CREATE TABLE environment_secrets (
 ) WITHOUT ROWID;
 ALTER TABLE sandboxes ADD COLUMN secrets_owed INTEGER NOT NULL DEFAULT 0; -- since when it lacks some; 0 when not
 
+-- The state that its events tell, since when, why it sleeps, why it failed.
+ALTER TABLE sandboxes ADD COLUMN stands TEXT NOT NULL DEFAULT 'pending' CHECK (stands IN ('pending', 'ready', 'asleep', 'stopped', 'failed', 'deleting', 'deleted'));
+UPDATE sandboxes SET stands = CASE WHEN phase = 'gone' THEN 'deleted' WHEN desired = 'gone' THEN 'deleting' WHEN phase = 'pending' THEN 'pending'
+    WHEN phase = 'awake' THEN 'ready' WHEN sleep_mode = 'stop' THEN 'stopped' ELSE 'asleep' END;
+ALTER TABLE sandboxes ADD COLUMN changed_at INTEGER NOT NULL DEFAULT 0;
+UPDATE sandboxes SET changed_at = max(leased_at, ready_at, ended_at, destroyed_at); -- as far as it is known
+ALTER TABLE sandboxes ADD COLUMN stop_reason TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN error_code TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN error_message TEXT NOT NULL DEFAULT '';
+UPDATE sandboxes SET error_code = 'sandbox_' || replace(ended_by, 'failed', 'creation_failed'), error_message = end_reason
+    WHERE ended_by IN ('failed', 'crashed', 'vanished');
+
 ALTER TABLE usage_periods ADD COLUMN instance TEXT NOT NULL DEFAULT '';
 ALTER TABLE usage_periods ADD COLUMN rolled_at INTEGER NOT NULL DEFAULT 0; -- counted in cost_days since; 0 before
 ALTER TABLE usage_periods ADD COLUMN generations INTEGER NOT NULL DEFAULT 0; -- 1: a generation's usage begins with it

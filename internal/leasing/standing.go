@@ -1,0 +1,89 @@
+package leasing
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
+
+func standing(s *ledger.Sandbox) sandbox.Standing {
+	is := sandbox.Standing{SandboxState: s.Stands, StateChangedAt: s.ChangedAt.Time(), ErrorCode: s.ErrorCode, ErrorMessage: s.ErrorMessage}
+	if is.SandboxState == sandbox.SandboxAsleep || is.SandboxState == sandbox.SandboxStopped {
+		is.StopReason = s.StopReason
+	}
+	return is
+}
+
+// standsAs is the state of a sandbox that was found, by what its backend says.
+func standsAs(seen sandbox.State) sandbox.SandboxState {
+	switch seen {
+	case sandbox.StateRunning:
+		return sandbox.SandboxReady
+	case sandbox.StatePaused:
+		return sandbox.SandboxAsleep
+	default:
+		return sandbox.SandboxStopped
+	}
+}
+
+// tellBeginning appends the event of a step that begins, where it has one.
+func tellBeginning(tx *ledger.Tx, s *ledger.Sandbox, a action) error {
+	switch {
+	case a == actSpawn || a == actAssign:
+		return tx.AppendSandboxEvent(s, sandbox.EventPreparing, nil)
+	case a == actSleep && s.SleepMode == sandbox.SleepStop:
+		return tx.AppendSandboxEvent(s, sandbox.EventStopRequested, map[string]any{"reason": s.StopReason})
+	}
+	return nil
+}
+
+// stopReason says why a sandbox is put to sleep, whose due step is next.
+func stopReason(s *ledger.Sandbox, next action) sandbox.StopReason {
+	switch {
+	case pooled(s):
+		return sandbox.StopPool
+	case next == actSleep:
+		return sandbox.StopIdle
+	default:
+		return sandbox.StopRequest
+	}
+}
+
+// restEvent is the event of a sandbox that has gone to sleep.
+func restEvent(mode sandbox.SleepMode) sandbox.EventType {
+	if mode == sandbox.SleepStop {
+		return sandbox.EventStopped
+	}
+	return sandbox.EventAsleep
+}
+
+// tellEnd appends the events of a lease's end. What failed is told so first.
+func tellEnd(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
+	if end.code != "" {
+		s.ErrorCode, s.ErrorMessage = end.code, end.reason
+		if err := tx.AppendSandboxEvent(s, sandbox.EventFailed, map[string]any{"error_code": end.code, "error_message": end.reason}); err != nil {
+			return err
+		}
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventEnded, map[string]any{"ended_by": end.by, "reason": end.reason}); err != nil {
+		return err
+	}
+	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": end.by})
+}
+
+// failedToBegin is the end of a lease whose sandbox will never be ready.
+func failedToBegin(cause error, at ledger.Time) ending {
+	return ending{by: sandbox.EndedByFailed, code: cmp.Or(sandbox.ReasonOf(cause), sandbox.ReasonCreationFailed), reason: cause.Error(), at: at}
+}
+
+// whyStopped says what ended a sandbox that nobody had asked to end.
+func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
+	if o.OOMKilled {
+		return sandbox.ReasonOutOfMemory, "it ran out of memory"
+	}
+	return sandbox.ReasonCrashed, fmt.Sprintf("its processes ended with exit code %d and nobody had asked for it", o.ExitCode)
+}
