@@ -61,7 +61,11 @@ func (c *Client) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 
 // Acquire implements sandbox.Leases.
 func (c *Client) Acquire(ctx context.Context, a sandbox.Acquire) (got sandbox.Acquired, err error) {
-	return got, c.call(ctx, request{method: http.MethodPost, path: "/v1/leases", body: a, slow: true}, &got)
+	r := request{method: http.MethodPost, path: "/v1/leases", body: a, slow: !a.NoWait}
+	if a.NoWait {
+		r.header = http.Header{"Prefer": {wire.RespondAsync}}
+	}
+	return got, c.call(ctx, r, &got)
 }
 
 // GetLease implements sandbox.Leases.

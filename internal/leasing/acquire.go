@@ -17,38 +17,82 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
 	}
-	got, err := e.acquire(ctx, a, true)
-	if errors.Is(err, errLostFromPool) {
-		// What waited for it was gone or broken: it is made anew, as without a pool.
-		got, err = e.acquire(ctx, a, false)
-	}
+	begun, err := e.accept(ctx, a, true)
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
 		// The refusal has taken back what its transaction told of the budget.
 		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
 			e.log.Warn("leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}
-	return got, err
+	if err != nil {
+		return sandbox.Acquired{}, err
+	}
+	if !a.NoWait {
+		return e.bring(ctx, a, begun)
+	}
+	if err := e.bringLater(a, begun); err != nil {
+		return sandbox.Acquired{}, err
+	}
+	l, err := e.readView(ctx, begun.sandboxID)
+	return sandbox.Acquired{Lease: l, IsNew: begun.isNew}, err
 }
 
 // errLostFromPool: the sandbox that was taken from a pool never became the lease's.
 var errLostFromPool = errors.New("the sandbox from the pool could not be used")
 
-func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (sandbox.Acquired, error) {
-	var (
-		t     *task
-		id    string
-		isNew bool
-	)
-	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		id, t, isNew, err = e.findOrBegin(tx, a, warm)
+// beginning is a lease that was accepted, with the first step of a new one, nil where somebody else
+// takes it or it has to wait.
+type beginning struct {
+	sandboxID string
+	first     *task
+	isNew     bool
+}
+
+// accept returns the agent's living lease, or stores its next generation.
+func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		b.sandboxID, b.first, b.isNew, err = e.findOrBegin(tx, a, warm)
 		return err
 	})
 	if err != nil {
+		return beginning{}, err
+	}
+	e.keep(b.first)
+	return b, nil
+}
+
+// bring brings an accepted lease to where its sandbox can be used. What a pool has lost meanwhile is
+// made anew, as without a pool.
+func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+	got, err := e.bringOnce(ctx, b)
+	if !errors.Is(err, errLostFromPool) {
+		return got, err
+	}
+	if b, err = e.accept(ctx, a, false); err != nil {
 		return sandbox.Acquired{}, err
 	}
-	if t != nil {
-		e.keep(t)
+	return e.bringOnce(ctx, b)
+}
+
+// bringLater does so for nobody who waits. Should this process die, the loop does.
+func (e *Engine) bringLater(a sandbox.Acquire, b beginning) error {
+	if b.first == nil {
+		return nil // others do, and otherwise the loop
+	}
+	began := e.background(func() {
+		if _, err := e.bring(e.life, a, b); err != nil {
+			e.log.Warn("leasing: a lease that nobody waits for is not ready", "agent", a.AgentDID, "environment", a.EnvironmentID, "error", err)
+		}
+	})
+	if !began {
+		e.release(b.first)
+		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+	}
+	return nil
+}
+
+func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
+	if t := b.first; t != nil {
 		// An assign that failed for good is seen on the row, and made good by a sandbox of its own.
 		if err := e.run(ctx, t); err != nil && (t.action != actAssign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
 			return sandbox.Acquired{}, asError(err)
@@ -58,7 +102,7 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 		s *ledger.Sandbox
 		l sandbox.Lease
 	)
-	err = e.await(ctx, id, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
+	err := e.await(ctx, b.sandboxID, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
 		if row.Phase == sandbox.PhasePending && row.Desired == ledger.Present {
 			return false, nil
 		}
@@ -75,7 +119,7 @@ func (e *Engine) acquire(ctx context.Context, a sandbox.Acquire, warm bool) (san
 	if s.EndedBy == sandbox.EndedByFailed {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
-	return sandbox.Acquired{Lease: l, IsNew: isNew}, nil
+	return sandbox.Acquired{Lease: l, IsNew: b.isNew}, nil
 }
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim

@@ -45,10 +45,10 @@ var everything = map[string]func(*machine){
 }
 
 func (m *machine) acquire() {
-	a := sandbox.Acquire{AgentDID: m.agent(), EnvironmentID: m.game(), Owner: "test"}
+	a := sandbox.Acquire{AgentDID: m.agent(), EnvironmentID: m.game(), Owner: "test", NoWait: rapid.Bool().Draw(m.T, "at once")}
 	id := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	before, began := m.shown(id), m.now()
-	m.Logf("acquire %s", id)
+	m.Logf("acquire %s (at once: %v)", id, a.NoWait)
 	var got sandbox.Acquired
 	err := m.call(func(ctx context.Context) (err error) {
 		got, err = m.at.engine.Acquire(ctx, a)

@@ -38,8 +38,9 @@
 //	        expired ────────────────────> destroyed
 //
 // Status is derived and not stored. Where the sandbox stands for its readers (pending, ready, asleep,
-// stopped, failed, deleting, deleted) is what its events tell, and is stored with each of them. desired never goes back to present, and phase never leaves
-// gone: the next life is the next generation, on its own row.
+// stopped, failed, deleting, deleted) is what its events tell, and is stored with each of them.
+// desired never goes back to present, and phase never leaves gone: the next life is the next
+// generation, on its own row.
 //
 // # State
 //

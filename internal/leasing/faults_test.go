@@ -107,6 +107,49 @@ func TestClaimOfADeadProcessIsTakenOver(t *testing.T) {
 	})
 }
 
+func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		dead := make(chan struct{})
+		accepting := w.newEngine(w.store)
+		w.backend.Fault(fake.OpSpawn, func(context.Context) error { <-dead; return away })
+		got, err := accepting.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
+		if err != nil || !got.IsNew {
+			t.Fatalf("accepted %+v, %v", got, err)
+		}
+		w.want(got.Lease, sandbox.LeasePending, "")
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { _ = accepting.Close(); close(closed) }() // its claim is not extended any more
+		synctest.Wait()
+
+		w.backend.Fault(fake.OpSpawn, nil)
+		w.startLoop()
+		later(10 * time.Second)
+		l := w.lease(annLease)
+		w.want(l, sandbox.LeaseActive, "")
+		if l.SandboxID != got.Lease.SandboxID || w.backend.Spawned(l.SandboxID) != 1 {
+			t.Errorf("%s was accepted and %s is ready, made %d times", got.Lease.SandboxID, l.SandboxID, w.backend.Spawned(l.SandboxID))
+		}
+		close(dead)
+		<-closed
+	})
+}
+
+func TestAcquireThatDoesNotWaitIsMadeGoodWhenThePoolFails(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 1} })
+		later(10 * time.Second)
+		w.backend.Fail(fake.OpAssign, sandbox.Errorf(sandbox.Failed, "it was broken"))
+		if _, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+	})
+}
+
 func TestSpawnWhoseAnswerWasLostIsFoundAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

@@ -150,6 +150,9 @@ type Acquire struct {
 	EnvironmentID string        `json:"environment_id"`
 	Owner         string        `json:"owner,omitempty" doc:"Default is the caller's token."`
 	Settings      LeaseSettings `json:"settings,omitzero"`
+	// NoWait: the lease is wanted as soon as it is accepted, pending where its sandbox is not ready yet.
+	// It is no part of what is asked for: with it and without it, the same lease is acquired.
+	NoWait bool `json:"-"`
 }
 
 // Validate checks the request on its own. Errors: Invalid, naming each field.

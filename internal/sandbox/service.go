@@ -41,7 +41,8 @@ type Environments interface {
 
 // Leases manages leases and works in their sandboxes.
 type Leases interface {
-	// Acquire returns the agent's lease, once its sandbox is ready. It is idempotent: of any number
+	// Acquire returns the agent's lease, once its sandbox is ready, or with NoWait once it is accepted:
+	// then GetLease and the events tell what became of it, whoever goes away meanwhile. It is idempotent: of any number
 	// of callers one gets IsNew. Errors: Invalid; NotFound (environment); EnvironmentEnded;
 	// Conflict with ReasonOtherSettings, naming the fields, or ReasonOtherOwner; Failed.
 	Acquire(ctx context.Context, a Acquire) (Acquired, error)

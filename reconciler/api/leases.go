@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -25,9 +26,14 @@ func (r LeaseRef) ref() sandbox.LeaseRef {
 func (s *server) registerLeases(d *document) {
 	tags := []string{"leases"}
 	add(d, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost, Path: "/v1/leases", Tags: tags,
-		Summary:     "Acquire an agent's lease in an environment",
-		Description: "Idempotent: of any number of callers one gets is_new and status 201, the others the same lease and 200.",
-		Responses:   map[string]*huma.Response{"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{})}}, acquire)
+		Summary: "Acquire an agent's lease in an environment",
+		Description: "Idempotent: of any number of callers one gets is_new and status 201, the others the same lease and 200. " +
+			"With `Prefer: respond-async` (RFC 7240) a lease whose sandbox is not ready yet is answered at once, pending, with 202: " +
+			"its Location, or its events, tell when the sandbox is ready.",
+		Responses: map[string]*huma.Response{
+			"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{}),
+			"202": d.content("The lease is accepted, and its sandbox is being made.", wire.JSON, sandbox.Acquired{}),
+		}}, acquire)
 	add(d, huma.Operation{OperationID: "list-leases", Method: http.MethodGet, Path: "/v1/leases", Tags: tags,
 		Summary: "List leases by id"}, listLeases)
 	add(d, huma.Operation{OperationID: "get-lease", Method: http.MethodGet, Path: "/v1/leases/{id}", Tags: tags,
@@ -48,19 +54,29 @@ func (s *server) registerLeases(d *document) {
 }
 
 type acquired struct {
-	Status int
-	Body   sandbox.Acquired
+	Status   int
+	Location string `header:"Location" doc:"The lease."`
+	Applied  string `header:"Preference-Applied" doc:"The preference that the answer follows (RFC 7240)."`
+	Body     sandbox.Acquired
 }
 
-func acquire(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.Acquire }) (*acquired, error) {
+func acquire(ctx context.Context, service sandbox.Service, in *struct {
+	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandbox is ready (RFC 7240)."`
+	Body   sandbox.Acquire
+}) (*acquired, error) {
+	in.Body.NoWait = wire.Prefers(in.Prefer, wire.RespondAsync)
 	got, err := service.Acquire(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	if got.IsNew {
-		return &acquired{http.StatusCreated, got}, nil
+	out := &acquired{Status: http.StatusOK, Location: "/v1/leases/" + url.PathEscape(got.Lease.ID), Body: got}
+	switch {
+	case in.Body.NoWait && got.Lease.Status == sandbox.LeasePending:
+		out.Status, out.Applied = http.StatusAccepted, wire.RespondAsync
+	case got.IsNew:
+		out.Status = http.StatusCreated
 	}
-	return &acquired{http.StatusOK, got}, nil
+	return out, nil
 }
 
 func listLeases(ctx context.Context, service sandbox.Service, in *struct {

@@ -128,7 +128,7 @@ func TestSendEndsAGame(t *testing.T) {
 	w.want(run(t.Context(), "", signed...), cli.ExitDone, "yes") // a duplicate
 	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), cli.ExitFailed, "Error:", "msg-1")
 	w.Advance(time.Second)
-	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "condition: game.finished: ann wins")
+	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted", "condition: game.finished: ann wins")
 	w.want(w.run("environments"), cli.ExitDone, "catan-7", "ended by game.finished")
 	w.want(w.run("environments", "reopen", "catan-7"), cli.ExitDone, "open")
 
@@ -138,6 +138,17 @@ func TestSendEndsAGame(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &receipt); err != nil || receipt.Status != sandbox.DeliveryUnmatched || !strings.HasPrefix(receipt.ID, "msg_") {
 		t.Errorf("the receipt is %s: %v", r.out, err)
 	}
+}
+
+func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Hour)
+	w.HoldSpawns(true)
+	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "pending")
+	w.HoldSpawns(false)
+	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
+	w.want(w.run("leases", "acquire", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
 }
 
 func TestExitCodes(t *testing.T) {

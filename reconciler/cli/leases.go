@@ -40,7 +40,31 @@ func (a *app) leases() *cobra.Command {
 	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
 	flags.StringVar(&f.AgentDID, "agent", "", "only of this agent")
 	flags.StringVar((*string)(&f.Status), "status", "", "only pending, active, expired or destroyed ones")
-	cmd.AddCommand(a.release())
+	cmd.AddCommand(a.acquire(), a.release())
+	return cmd
+}
+
+func (a *app) acquire() *cobra.Command {
+	var want sandbox.Acquire
+	cmd := &cobra.Command{
+		Use:   "acquire <agent> <environment>",
+		Short: "Acquire an agent's lease and wait until its sandbox is ready",
+		Args:  exactly("agent", "environment"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			want.AgentDID, want.EnvironmentID = args[0], args[1]
+			got, err := service.Acquire(cmd.Context(), want)
+			if err != nil {
+				return err
+			}
+			return a.printLeases(cmd, got, []sandbox.Lease{got.Lease})
+		},
+	}
+	cmd.Flags().StringVar(&want.Owner, "owner", "", "who may renew and release it (default: the token)")
+	cmd.Flags().BoolVar(&want.NoWait, "no-wait", false, "return once the lease is accepted, which then may be pending")
 	return cmd
 }
 

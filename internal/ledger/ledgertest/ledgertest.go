@@ -86,7 +86,7 @@ func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbo
 		EnvironmentType: sandbox.TypeCustom, AgentDID: "did:plc:ann", Owner: "test", Backend: sandbox.Docker, Instance: "engine",
 		Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024, Network: sandbox.NetworkNone,
 		Env: map[string]string{}, SleepMode: sandbox.SleepPause, TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"},
-		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: tx.Now, LastActivity: tx.Now, DueAt: tx.Now,
+		Desired: ledger.Present, Phase: sandbox.PhasePending, Stands: sandbox.SandboxPending, LeasedAt: tx.Now, LastActivity: tx.Now, DueAt: tx.Now,
 	}
 }
 

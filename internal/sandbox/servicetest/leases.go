@@ -25,6 +25,30 @@ var leaseTests = []test{
 	{"LeasesAreListedByPages", leasesAreListedByPages},
 	{"UnknownLeaseIsNotFound", unknownLeaseIsNotFound},
 	{"BackendAwayIsUnavailable", backendAwayIsUnavailable},
+	{"AcquireNeedNotWait", acquireNeedNotWait},
+}
+
+func acquireNeedNotWait(w *world) {
+	w.environment()
+	a := sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner, NoWait: true}
+	w.HoldSpawns(true)
+	first := must(w.Service.Acquire(w.Context(), a))(w)
+	w.wantLease(first.Lease, 1, sandbox.LeasePending, "")
+	w.wantStanding(sandbox.SandboxPending, "", "")
+	again := must(w.Service.Acquire(w.Context(), a))(w)
+	if !first.IsNew || again.IsNew || again.Lease.SandboxID != first.Lease.SandboxID || again.Lease.Status != sandbox.LeasePending {
+		w.Errorf("at first it is %+v, and then %+v", first, again)
+	}
+	w.HoldSpawns(false)
+	a.NoWait = false // who waits gets the same one
+	ready := must(w.Service.Acquire(w.Context(), a))(w)
+	w.wantLease(ready.Lease, 1, sandbox.LeaseActive, "")
+	a.NoWait = true
+	if got := must(w.Service.Acquire(w.Context(), a))(w); got.Lease.Status != sandbox.LeaseActive || got.Lease.SandboxID != first.Lease.SandboxID || w.Running() != 1 {
+		w.Errorf("of a lease that is ready it says %+v, and %d sandboxes run", got, w.Running())
+	}
+	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "no-such-game", Owner: owner, NoWait: true})
+	w.wantError(err, sandbox.NotFound, "")
 }
 
 func acquireGivesALease(w *world) {

@@ -40,6 +40,8 @@ type Env struct {
 	Weaken func(sandboxID, finding string)
 	// FailKills makes the backend unable to end sandboxes, or able again.
 	FailKills func(fail bool)
+	// HoldSpawns makes sandboxes wait to be made until it is called with false.
+	HoldSpawns func(hold bool)
 	// Running counts the sandboxes that exist on the backend.
 	Running func() int
 	// Retire removes what ended more than ttl ago, as a reconciler does.

@@ -3,6 +3,7 @@
 package inprocess
 
 import (
+	"context"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -71,23 +72,46 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 	})
 	away := sandbox.Errorf(sandbox.Unavailable, "the engine is away")
 	return servicetest.Env{
-		Service:   engine,
-		Now:       c.Now,
-		Advance:   func(d time.Duration) { advance(t, c, engine, d) },
-		Pass:      func(d time.Duration) { c.set(c.Now().Add(d)) },
-		Instance:  "engine-1",
-		Plant:     backend.Plant,
-		Remove:    backend.Remove,
-		Weaken:    backend.Weaken,
-		Secrets:   backend.Secrets,
-		FailKills: func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
-		Running:   func() int { return len(backend.Sandboxes()) },
-		Retire:    func(ttl time.Duration) { retire(t, engine, ttl) },
+		Service:    engine,
+		Now:        c.Now,
+		Advance:    func(d time.Duration) { advance(t, c, engine, d) },
+		Pass:       func(d time.Duration) { c.set(c.Now().Add(d)) },
+		Instance:   "engine-1",
+		Plant:      backend.Plant,
+		Remove:     backend.Remove,
+		Weaken:     backend.Weaken,
+		Secrets:    backend.Secrets,
+		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
+		HoldSpawns: holdSpawns(backend),
+		Running:    func() int { return len(backend.Sandboxes()) },
+		Retire:     func(ttl time.Duration) { retire(t, engine, ttl) },
 		BackendAway: func(isAway bool) {
 			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove, fake.OpAudit} {
 				backend.Fail(op, when(isAway, away))
 			}
 		},
+	}
+}
+
+// holdSpawns returns what makes sandboxes wait to be made, and lets them go on.
+func holdSpawns(backend *fake.Executor) func(hold bool) {
+	var held chan struct{}
+	return func(hold bool) {
+		if !hold {
+			close(held)
+			backend.Fault(fake.OpSpawn, nil)
+			return
+		}
+		held = make(chan struct{})
+		until := held
+		backend.Fault(fake.OpSpawn, func(ctx context.Context) error {
+			select {
+			case <-until:
+				return nil
+			case <-ctx.Done():
+				return sandbox.Errorf(sandbox.Unavailable, "the engine takes too long: %w", ctx.Err())
+			}
+		})
 	}
 }
 
