@@ -341,7 +341,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	go func() {
 		code <- cli.Run(ctx, command, []string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
 	}()
-	for _, kind := range []string{"sandbox.accepted", "sandbox.ready"} {
+	for _, kind := range []string{"sandbox.accepted", "sandbox.preparing", "sandbox.ready"} {
 		if line := <-out.lines; !strings.Contains(line, kind) {
 			t.Errorf("the line is %s, want %s", line, kind)
 		}
