@@ -18,12 +18,6 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 		return sandbox.Acquired{}, err
 	}
 	begun, err := e.accept(ctx, a, true)
-	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
-		// The refusal has taken back what its transaction told of the budget.
-		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
-			e.log.Warn("leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
-		}
-	}
 	if err != nil {
 		return sandbox.Acquired{}, err
 	}
@@ -54,6 +48,12 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 		b.sandboxID, b.first, b.isNew, err = e.findOrBegin(tx, a, warm)
 		return err
 	})
+	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
+		// The refusal has taken back what its transaction told of the budget.
+		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
+			e.log.Warn("leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+		}
+	}
 	if err != nil {
 		return beginning{}, err
 	}
