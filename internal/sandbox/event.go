@@ -36,7 +36,7 @@ const (
 	EventEgressClosed     EventType = "egress.closed"
 	EventEgressDenied     EventType = "egress.denied"
 	EventEgressFailed     EventType = "egress.failed"
-	EventEgressSummary    EventType = "egress.summary" // an EgressSummary
+	EventEgressSummary    EventType = "egress.summary"        // an EgressSummary
 	EventDeleteFailed     EventType = "sandbox.delete_failed" // the first failure in a row; it is tried again
 	EventDeleted          EventType = "sandbox.deleted"
 

@@ -238,7 +238,7 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 		}
 		w.wantProblem(w.do("GET", "/v1/events", "", "Accept", accept, "Last-Event-ID", "1"), 410, sandbox.EventSequenceExpired)
 		p = w.wantProblem(w.do("GET", "/v1/events?sandbox_id="+l.SandboxID, "", "Accept", accept), 410, sandbox.EventSequenceExpired)
-		if !strings.Contains(p.Detail, "follow from sequence 4") {
+		if !strings.Contains(p.Detail, "follow from sequence 6") {
 			t.Errorf("it does not say how to go on: %s", p.Detail)
 		}
 		w.wantProblem(w.do("GET", "/v1/events?after_id=99", "", "Accept", accept), 422, sandbox.Invalid)

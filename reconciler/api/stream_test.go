@@ -292,14 +292,14 @@ func TestEventsAreServerSent(t *testing.T) {
 		t.Fatalf("answered with %s, %v", resp.Status, resp.Header)
 	}
 	next := messages(t, resp.Body)
-	accepted, ready := next(), next()
-	if accepted.event != "sandbox.accepted" || ready.event != "sandbox.ready" {
+	accepted, preparing, ready := next(), next(), next()
+	if accepted.event != "sandbox.accepted" || preparing.event != "sandbox.preparing" || ready.event != "sandbox.ready" {
 		t.Errorf("the stored events are %+v and %+v", accepted, ready)
 	}
 	want[sandbox.Lease](w, w.do("POST", annIn+"/renew", ""), 200)
 	renewed := next()
 	var e sandbox.Event
-	if err := json.Unmarshal([]byte(renewed.data), &e); err != nil || e.Type != sandbox.EventRenewed || e.Sequence != 3 || fmt.Sprint(e.ID) != renewed.id {
+	if err := json.Unmarshal([]byte(renewed.data), &e); err != nil || e.Type != sandbox.EventRenewed || e.Sequence != 4 || fmt.Sprint(e.ID) != renewed.id {
 		t.Errorf("the new event is %+v: %v", renewed, err)
 	}
 	leave()
@@ -308,9 +308,9 @@ func TestEventsAreServerSent(t *testing.T) {
 	if m := again(); m != renewed {
 		t.Errorf("after %s comes %+v, want %+v", ready.id, m, renewed)
 	}
-	from := messages(t, w.open(t.Context(), "GET", "/v1/events?from_sequence=1&sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream).Body)
+	from := messages(t, w.open(t.Context(), "GET", "/v1/events?from_sequence=2&sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream).Body)
 	if m := from(); m != ready {
-		t.Errorf("from sequence 1 comes %+v, want %+v", m, ready)
+		t.Errorf("from sequence 2 comes %+v, want %+v", m, ready)
 	}
 	a := w.do("GET", "/v1/events?from_sequence=99&sandbox_id="+l.SandboxID, "", "Accept", wire.EventStream)
 	w.wantProblem(a, 422, sandbox.Invalid)

@@ -104,7 +104,7 @@ func eventsAreFilteredByType(w *world) {
 		want []sandbox.EventType
 	}{
 		{"sandbox.ready", []sandbox.EventType{sandbox.EventReady}},
-		{"sandbox.*", []sandbox.EventType{sandbox.EventAccepted, sandbox.EventReady}},
+		{"sandbox.*", []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady}},
 		{"sandbox", nil},
 		{"egress.*", nil},
 	} {
