@@ -119,7 +119,7 @@ func aRunEndsWithItsCaller(w *world) {
 	if err := <-ended; err == nil {
 		w.Error("the run of a caller that has gone has a result")
 	}
-	w.waitForEvent(sandbox.EventDestroyed)
+	w.waitForEvent(sandbox.EventDeleted)
 	if w.Running() != 0 {
 		w.Errorf("%d sandboxes are left", w.Running())
 	}
