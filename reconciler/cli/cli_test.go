@@ -221,7 +221,7 @@ func TestReportsAreReadable(t *testing.T) {
 	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") || !strings.Contains(r.out, "sandbox.ready") {
 		t.Errorf("after the second event come\n%s", r.out)
 	}
-	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 3")
+	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 4")
 	w.want(w.run("leases"), cli.ExitDone, "LEASE", "active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
 
 	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
