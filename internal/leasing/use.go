@@ -147,7 +147,7 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 				return err
 			}
 			s, err := mustSandbox(tx, u.row.ID)
-			if err != nil || s.Retired != nil || s.Phase == sandbox.PhaseGone { // what is gone changes no more
+			if err != nil || s.Phase == sandbox.PhaseGone { // what is gone changes no more
 				return err
 			}
 			if end != "" {
