@@ -195,40 +195,20 @@ func storeError(err error) error {
 
 // prepare fills /data of a sandbox that nobody has used yet, and returns the state that it began
 // with, nil without one. It may be done again after it was broken off.
-func (e *Engine) prepare(ctx context.Context, x *backend, t *task, h sandbox.Handle) (*sandbox.SavedState, error) {
-	if pooled(&t.row) {
-		return nil, nil // its state is that of whoever takes it
-	}
-	spec, saved, err := e.seed(ctx, &t.row)
-	if err != nil || !spec.Seeded() && t.row.State.Key == "" {
-		return nil, err
+func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own endowment) (*sandbox.SavedState, error) {
+	if !own.spec.Seeded() && !own.keepsState {
+		return nil, nil
 	}
 	ctx, cancel := e.untilClose(ctx, restoreTimeout)
 	defer cancel()
-	if saved == nil {
-		return nil, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(spec.InitialState, spec.Skills))
+	if own.saved == nil {
+		return nil, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(own.spec.InitialState, own.spec.Skills))
 	}
-	if err := e.restore(ctx, x, h, saved); err != nil {
+	if err := e.restore(ctx, x, h, own.saved); err != nil {
 		return nil, err
 	}
-	restored := saved.Domain()
-	return &restored, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(nil, spec.Skills))
-}
-
-// seed reads what a sandbox begins with.
-func (e *Engine) seed(ctx context.Context, s *ledger.Sandbox) (spec sandbox.EnvironmentSpec, saved *ledger.SavedState, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		env, err := mustEnvironment(tx, s.EnvironmentID)
-		if err != nil {
-			return err
-		}
-		spec = env.Spec
-		if s.State.Key != "" {
-			saved, err = tx.SavedState(s.State.Key)
-		}
-		return err
-	})
-	return spec, saved, err
+	restored := own.saved.Domain()
+	return &restored, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(nil, own.spec.Skills))
 }
 
 // restore unpacks a saved state. A sandbox is never given out without what was saved for it: what

@@ -88,8 +88,16 @@ func (e *Engine) deliver(ctx context.Context, x *backend, s *ledger.Sandbox) err
 		sealed, err = tx.Secrets(s.EnvironmentID)
 		return err
 	})
-	if err != nil || len(sealed) == 0 && s.SecretsOwed == 0 {
+	if err != nil {
 		return err
+	}
+	return e.putSecrets(ctx, x, s, sealed)
+}
+
+// putSecrets opens secrets and gives them to a sandbox; none take away those that it may have.
+func (e *Engine) putSecrets(ctx context.Context, x *backend, s *ledger.Sandbox, sealed []ledger.EnvironmentSecret) error {
+	if len(sealed) == 0 && s.SecretsOwed == 0 {
+		return nil
 	}
 	secrets := make(map[string]sandbox.Secret, len(sealed))
 	for _, row := range sealed {

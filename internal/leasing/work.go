@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -228,23 +229,34 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 			out.since = obs.StartedAt
 		}
 	}
-	if out.restored, out.err = e.prepare(ctx, x, t, h); out.err == nil {
-		out.err = e.deliver(ctx, x, &t.row)
+	own, err := e.endowmentOf(ctx, &t.row)
+	if err != nil {
+		return outcome{err: err}
 	}
+	out.restored, out.err = e.endow(ctx, x, &t.row, own)
 	return out
 }
 
+// assign gives a sandbox from a pool to its lease. What it begins with is read while its backend wakes it.
 func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	if out.err = x.Assign(bounded, e.spec(&t.row)); out.err != nil {
 		return out
 	}
-	if out.err = x.Wake(bounded, h); out.err != nil {
-		return out
+	var (
+		own     endowment
+		readErr error
+		reading sync.WaitGroup
+	)
+	reading.Go(func() { own, readErr = e.endowmentOf(ctx, &t.row) })
+	out.err = x.Wake(bounded, h)
+	reading.Wait()
+	if out.err == nil {
+		out.err = readErr
 	}
-	if out.restored, out.err = e.prepare(ctx, x, t, h); out.err == nil {
-		out.err = e.deliver(ctx, x, &t.row)
+	if out.err == nil {
+		out.restored, out.err = e.endow(ctx, x, &t.row, own)
 	}
 	return out
 }
