@@ -11,15 +11,16 @@ import (
 
 // Survey compares everything on a backend's instance with the ledger: each living sandbox is
 // looked at, its CPU time is sampled, and what carries our ledger's label and is wanted by no row is
-// destroyed on the second look (see sweep). Unreachable is an error, and never an observation.
+// destroyed on the second look (see sweep). What sandboxes go out through is mended. Unreachable is an error, and never an observation.
 func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	v, err := e.takeInventory(ctx, b)
 	if err != nil {
 		return err
 	}
 	looked := e.lookAtAll(ctx, v)
+	mended := v.mend(ctx)
 	_, swept := v.sweep(ctx)
-	return errors.Join(looked, swept)
+	return errors.Join(looked, mended, swept)
 }
 
 // samplers bounds the readings of CPU time that are waited for at once: an engine answers all who

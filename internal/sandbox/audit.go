@@ -30,7 +30,8 @@ type AuditCheck struct {
 
 // Auditor inspects how sandboxes are shut in, as they are now and not as they were asked for.
 type Auditor interface {
-	// Audit holds every sandbox with the ledger's label on this instance against every rule. It starts
+	// Audit holds every sandbox with the ledger's label on this instance, and what sandboxes go out
+	// through, against every rule for it. It starts
 	// and changes nothing.
 	Audit(ctx context.Context, ledgerID string) ([]AuditCheck, error)
 }

@@ -57,6 +57,9 @@ type Provisioner interface {
 	// Provision makes it, or finds it made. Errors: NotFound with ReasonImageNotFound, Failed, Conflict
 	// when an object of that name is not ours.
 	Provision(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) error
+	// Mend sees to it that what was provisioned works as it did, and returns what it found wrong, "" when
+	// that was nothing. It disturbs nothing that works. Errors: as Provision; what was found wrong is so still.
+	Mend(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) (found string, err error)
 	// Deprovision removes it; absent is success. Errors: Conflict while sandboxes use it.
 	Deprovision(ctx context.Context, ref EnvironmentRef) error
 }

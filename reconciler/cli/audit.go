@@ -16,10 +16,10 @@ func (a *app) audit() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Hold every sandbox against the rules of confinement, as it is now",
-		Long: `Hold every sandbox on its backend against the rules of confinement, as it is now and not as it was
-asked for. The rules numbered 4.x and 5.x are those of the CIS Docker Benchmark that concern a single
-container; the others are our own. A sandbox that keeps them all is one line; with --all, each rule is.
+		Short: "Hold every sandbox and gateway against the rules of confinement, as it is now",
+		Long: `Hold every sandbox on its backend, and every gateway that sandboxes go out through, against the rules of
+confinement, as they are now and not as they were asked for. The rules numbered 4.x and 5.x are those of the CIS Docker Benchmark that concern a single
+container; the others are our own. What keeps them all is one line; with --all, each rule is.
 
 Exit codes: 0 every rule is kept; 1 something breaks a rule, or an instance could not be audited.`,
 		Args: exactly(),
@@ -39,7 +39,7 @@ Exit codes: 0 every rule is kept; 1 something breaks a rule, or an instance coul
 		},
 	}
 	cmd.Flags().StringVar(&r.EnvironmentID, "environment", "", "only of this environment")
-	cmd.Flags().BoolVar(&all, "all", false, "show every rule of every sandbox")
+	cmd.Flags().BoolVar(&all, "all", false, "show every rule of every sandbox and gateway")
 	return cmd
 }
 
@@ -51,7 +51,7 @@ func auditError(report sandbox.AuditReport) error {
 		}
 	}
 	if n := report.Findings(); n > 0 {
-		return sandbox.Errorf(sandbox.Failed, "%d findings: end the leases of these sandboxes, and find out who changed them", n)
+		return sandbox.Errorf(sandbox.Failed, "%d findings: end the leases of these sandboxes, remove these gateways (they are made anew), and find out who changed them", n)
 	}
 	return nil
 }

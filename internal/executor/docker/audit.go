@@ -10,37 +10,40 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Audit implements sandbox.Auditor by the rules of auditRules.
+// Audit implements sandbox.Auditor by the rules of auditRules, and for gateways of gatewayRules.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := e.engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
-		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: sandboxesOf(ledgerID)})
-	})
-	if err != nil {
-		return nil, err
-	}
-	checks := make([]sandbox.AuditCheck, 0, len(found)*len(auditRules))
-	for _, s := range found {
-		c, err := e.lookUp(ctx, s.ID)
-		if isCode(err, sandbox.NotFound) {
-			continue // it has gone meanwhile
-		}
+	var checks []sandbox.AuditCheck
+	for _, kind := range []struct {
+		role  role
+		rules []auditRule
+	}{{roleSandbox, auditRules}, {roleGateway, gatewayRules}} {
+		found, err := e.containersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err
 		}
-		checks = append(checks, judge(audited{c, info})...)
+		for _, l := range found {
+			c, err := e.lookUp(ctx, l.Name)
+			if isCode(err, sandbox.NotFound) {
+				continue // it has gone meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			checks = append(checks, judge(audited{c, info}, kind.rules)...)
+		}
 	}
 	return checks, nil
 }
 
-// judge holds one container against every rule. Pure.
-func judge(a audited) []sandbox.AuditCheck {
+// judge holds one container against some rules. Pure.
+func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 	labels := a.container.Config.Labels
-	checks := make([]sandbox.AuditCheck, len(auditRules))
-	for i, r := range auditRules {
+	checks := make([]sandbox.AuditCheck, len(rules))
+	for i, r := range rules {
 		checks[i] = sandbox.AuditCheck{
 			Object: strings.TrimPrefix(a.container.Name, "/"), SandboxID: labels[labelSandbox],
 			LeaseID: labels[labelLease], EnvironmentID: labels[labelEnvironment],

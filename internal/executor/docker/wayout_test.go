@@ -3,6 +3,7 @@ package docker_test
 import (
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,8 +141,23 @@ func TestTheGatewayIsConfinedToo(t *testing.T) {
 			t.Errorf("sandbox %s: %s %s: %s", made.SandboxID, c.Rule, c.Title, c.Detail)
 		}
 	}
-	if len(checks) == 0 {
-		t.Error("the audit looked at nothing")
+	looked := func(object string) bool {
+		return slices.ContainsFunc(checks, func(c sandbox.AuditCheck) bool { return c.Object == object })
+	}
+	if !looked(r.gateway()) || !looked(name(made.Handle)) {
+		t.Error("the audit did not look at both")
+	}
+	must(t, r.api.NetworkConnect(t.Context(), "bridge", r.gateway(), nil))
+	checks, err = r.x.Audit(t.Context(), r.ref.LedgerID)
+	must(t, err)
+	var found []string
+	for _, c := range checks {
+		if c.Verdict == sandbox.VerdictFinding {
+			found = append(found, c.Object+" "+c.Rule)
+		}
+	}
+	if want := []string{r.gateway() + " G.2"}; !slices.Equal(found, want) {
+		t.Errorf("the findings are %q, want %q", found, want)
 	}
 	c, err := r.api.ContainerInspect(t.Context(), r.gateway())
 	must(t, err)

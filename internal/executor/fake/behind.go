@@ -62,6 +62,13 @@ func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
 	x.tell(sandboxID)
 }
 
+// Break breaks what the sandboxes of an environment share, until it is mended.
+func (x *Executor) Break(ref sandbox.EnvironmentRef, how string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.broken[ref] = how
+}
+
 // Plant makes a sandbox that nobody asked for.
 func (x *Executor) Plant(spec sandbox.SandboxSpec) {
 	x.mu.Lock()

@@ -18,6 +18,7 @@ type Op string
 const (
 	OpInstance    Op = "instance"
 	OpProvision   Op = "provision"
+	OpMend        Op = "mend"
 	OpDeprovision Op = "deprovision"
 	OpSpawn       Op = "spawn"
 	OpSleep       Op = "sleep"
@@ -51,7 +52,8 @@ type Executor struct {
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
 	installed map[sandbox.EnvironmentRef]bool
-	objects   map[string]sandbox.Leftover // what is beside sandboxes, by name
+	objects   map[string]sandbox.Leftover       // what is beside sandboxes, by name
+	broken    map[sandbox.EnvironmentRef]string // what Mend finds
 	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
 }
 
@@ -85,7 +87,7 @@ func New(instance string, now func() time.Time) *Executor {
 		now: now, instance: instance, boxes: make(map[string]*box), spawned: make(map[string]int),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
-		egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
+		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
 	}
 }
 
@@ -119,6 +121,20 @@ func (x *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, _ 
 	x.installed[ref] = true
 	x.keep(environmentHandle(ref), sandbox.LeftoverGuest, sandbox.LeftoverSeed)
 	return nil
+}
+
+// Mend implements sandbox.Executor: it mends what Break has broken.
+func (x *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
+	failed := x.enter(ctx, OpMend, ref.Instance)
+	if failed == nil {
+		defer x.mu.Unlock()
+		found := x.broken[ref]
+		delete(x.broken, ref)
+		return found, nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.broken[ref], failed
 }
 
 // Deprovision implements sandbox.Executor.
