@@ -21,11 +21,8 @@ const (
 func sharedField(environmentID string) string { return "gateway of environment " + environmentID }
 
 // mend has the backend see to what the sandboxes of each environment share, and records what was found
-// wrong. Each environment is its own: one that cannot be mended keeps no other.
+// wrong. Where not all rows were read, it is those that were. Each environment is its own: one that cannot be mended keeps no other.
 func (v *inventory) mend(ctx context.Context) error {
-	if v.unread != nil {
-		return nil // sweep returns it
-	}
 	var environments map[string]*ledger.Environment
 	err := v.engine.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		environments, err = tx.EnvironmentsOf(slices.Collect(maps.Keys(v.uses)))

@@ -34,7 +34,7 @@ func TestLeftoversOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 
 	// One environment and lease that live.
 	env := w.environment()
-	env.Type = sandbox.TypeCustom
+	env.Type, env.Resources = sandbox.TypeCustom, sandbox.DefaultResources
 	_, err = e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
 	must(t, err)
 	living, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
