@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -45,10 +46,13 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 	defer func() { _ = resp.Body.Close() }() // only read
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 16<<20)
+	lines.Split(wholeLines)
 	kind := ""
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
 		switch name {
+		case "": // an empty line ends a message
+			kind = ""
 		case "event":
 			kind = value
 		case "data":
@@ -70,6 +74,17 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 		}
 	}
 	return true, c.lost(http.MethodGet, "/v1/events", true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+// wholeLines is bufio.ScanLines without a last line that nothing ends: a connection was cut in it.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if bytes.IndexByte(data, '\n') < 0 {
+		if atEOF {
+			return len(data), nil, nil
+		}
+		return 0, nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
 }
 
 // problemIn returns the error in the last message of a stream.

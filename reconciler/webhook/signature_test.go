@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -186,4 +187,33 @@ func TestASecretNeverShows(t *testing.T) {
 			t.Errorf("a secret prints as %s", text)
 		}
 	}
+}
+
+// FuzzVerify changes a message that was signed. It is accepted only as it was sent, by whatever
+// spelling of its headers.
+func FuzzVerify(f *testing.F) {
+	f.Add(vectorID, "1614265330", vectorSignature, []byte(vectorBody))
+	f.Add(vectorID, "01614265330", vectorSignature, []byte(vectorBody))
+	f.Add(vectorID, "1614265330", "v1,AAAA "+vectorSignature+" v2,x", []byte(vectorBody))
+	f.Add(vectorID, "1614265330", strings.TrimRight(vectorSignature, "="), []byte(vectorBody))
+	f.Add(vectorID+".1614265330", "1614265330", vectorSignature, []byte(vectorBody))
+	f.Add("", "", "v1,", []byte{})
+	key, err := webhook.ParseSecret(vectorSecret)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, id, timestamp, signature string, body []byte) {
+		got, _, err := webhook.Secrets{key}.Verify(headers(id, timestamp, signature), body, time.Unix(vectorTimestamp, 0))
+		genuine := id == vectorID && timestamp == strconv.Itoa(vectorTimestamp) && string(body) == vectorBody
+		signed := slices.Contains(strings.Fields(signature), vectorSignature)
+		if err == nil && (!genuine || !signed || got != vectorID) {
+			t.Errorf("accepted as %q: %q %q %q %q", got, id, timestamp, signature, body)
+		}
+		if err != nil && sandbox.CodeOf(err) != sandbox.Unauthenticated {
+			t.Errorf("refused with code %s: %v", sandbox.CodeOf(err), err)
+		}
+		if err != nil && genuine && signature == vectorSignature {
+			t.Errorf("the message as it was sent is refused: %v", err)
+		}
+	})
 }

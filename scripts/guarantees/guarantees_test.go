@@ -12,7 +12,7 @@ import (
 const root = "../.."
 
 // cited is a test or a benchmark of a guarantee: the package stands before the first test of a row's group.
-var cited = regexp.MustCompile("`([a-z/]+)` ((?:`(?:Test|Benchmark)[A-Za-z0-9]+`(?: \\([^)]*\\))?(?:, )?)+)")
+var cited = regexp.MustCompile("`([a-z/]+)` ((?:`(?:Test|Benchmark|Fuzz)[A-Za-z0-9]+`(?: \\([^)]*\\))?(?:, )?)+)")
 
 func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 		}
 		for _, g := range groups {
 			source := testsOf(t, g[1])
-			for _, name := range regexp.MustCompile("(?:Test|Benchmark)[A-Za-z0-9]+").FindAllString(g[2], -1) {
+			for _, name := range regexp.MustCompile("(?:Test|Benchmark|Fuzz)[A-Za-z0-9]+").FindAllString(g[2], -1) {
 				if !strings.Contains(source, "func "+name+"(") {
 					t.Errorf("package %s has no %s, which is to prove: %s", g[1], name, columns[1])
 				}

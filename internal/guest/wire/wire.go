@@ -138,7 +138,7 @@ func (d *Demux) Write(p []byte) (int, error) {
 func (d *Demux) begin() error {
 	d.kind, d.left = kind(d.header[0]), binary.BigEndian.Uint32(d.header[1:])
 	d.header = d.header[:0]
-	if d.result != nil || (d.kind == result && d.left > maxResult) {
+	if d.result != nil || d.kind == result && (d.left == 0 || d.left > maxResult) {
 		return fmt.Errorf("the guest sent a frame of kind %d and %d bytes where none is allowed", d.kind, d.left)
 	}
 	return nil
