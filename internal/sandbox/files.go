@@ -138,6 +138,8 @@ type Filer interface {
 	// RemoveFile removes a file, a link, which is not followed, or a directory. Errors: Conflict when
 	// a directory is not empty, unless Recursive.
 	RemoveFile(ctx context.Context, h Handle, r FileRemoval) error
+	// DiskUsage counts what lies in Roots.
+	DiskUsage(ctx context.Context, h Handle) (DiskUsage, error)
 }
 
 // Files moves files in and out of a lease's sandbox, which it wakes; all of it counts as activity.

@@ -15,6 +15,7 @@ type Service interface {
 	Leases
 	Files
 	Runs
+	Monitors
 	Conditions
 	States
 	Reports

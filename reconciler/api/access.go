@@ -167,6 +167,20 @@ func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, er
 	return s.service.Wake(ctx, r)
 }
 
+func (s scoped) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.LeaseUsage{}, err
+	}
+	return s.service.LeaseUsage(ctx, r)
+}
+
+func (s scoped) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.LeaseHealth{}, err
+	}
+	return s.service.LeaseHealth(ctx, r)
+}
+
 func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
 	if err := s.environment(r.EnvironmentID); err != nil {
 		return sandbox.RunResult{}, err

@@ -245,7 +245,7 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 		{"GET " + other + "/files/list?path=/workspace", ""}, {"GET " + other + "/files/stat?path=/workspace", ""},
 		{"GET " + other + "/files?path=/workspace/a", ""}, {"GET /v1/events", ""}, {"GET /v1/events?sandbox_id=" + l.SandboxID, ""},
 		{"GET /v1/events?environment_id=rpg-1&lease_id=did:plc:ann::catan-7", ""}, {"GET /v1/costs", ""}, {"GET /v1/drift", ""},
-		{"GET /v1/drift?lease_id=did:plc:ann::rpg-1", ""}, {"POST /v1/runs", `{"environment_id":"rpg-1","command":["echo"]}`}, {"POST /v1/sweep", `{"dry_run":true}`},
+		{"GET /v1/drift?lease_id=did:plc:ann::rpg-1", ""}, {"GET " + other + "/usage", ""}, {"GET " + other + "/health", ""}, {"POST /v1/runs", `{"environment_id":"rpg-1","command":["echo"]}`}, {"POST /v1/sweep", `{"dry_run":true}`},
 		{"POST /v1/adopt", `{"environment_id":"catan-7"}`}, {"POST /v1/audit", "{}"}, {"POST /v1/audit", `{"environment_id":"rpg-1"}`},
 	} {
 		method, path, _ := strings.Cut(refused.request, " ")

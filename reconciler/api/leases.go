@@ -51,6 +51,11 @@ func (s *server) registerLeases(d *document) {
 		Summary: "Put a lease's sandbox to sleep"}, onLease(sandbox.Service.Sleep))
 	add(d, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/wake", Tags: tags,
 		Summary: "Wake a lease's sandbox"}, onLease(sandbox.Service.Wake))
+	add(d, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet, Path: "/v1/leases/{id}/usage", Tags: tags,
+		Summary: "Sample what a lease's sandbox uses, without waking it"}, onLease(sandbox.Service.LeaseUsage))
+	add(d, huma.Operation{OperationID: "lease-health", Method: http.MethodGet, Path: "/v1/leases/{id}/health", Tags: tags,
+		Summary:     "Check whether a lease's sandbox can be used, without waking it",
+		Description: "What is wrong is an answer, with status 200 and healthy false."}, onLease(sandbox.Service.LeaseHealth))
 }
 
 type acquired struct {
@@ -126,8 +131,8 @@ func renew(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 // onLease makes a handler of a method that needs no more than a lease.
-func onLease(method func(sandbox.Service, context.Context, sandbox.LeaseRef) (sandbox.Lease, error)) func(context.Context, sandbox.Service, *LeaseRef) (*reply[sandbox.Lease], error) {
-	return func(ctx context.Context, service sandbox.Service, in *LeaseRef) (*reply[sandbox.Lease], error) {
+func onLease[T any](method func(sandbox.Service, context.Context, sandbox.LeaseRef) (T, error)) func(context.Context, sandbox.Service, *LeaseRef) (*reply[T], error) {
+	return func(ctx context.Context, service sandbox.Service, in *LeaseRef) (*reply[T], error) {
 		return replyWith(method(service, ctx, in.ref()))
 	}
 }

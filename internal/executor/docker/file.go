@@ -81,6 +81,26 @@ func (e *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.F
 	return e.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, helperCall{})
 }
 
+// maxCounted bounds the files that DiskUsage counts in each root.
+const maxCounted = 1_000_000
+
+// DiskUsage implements sandbox.Filer.
+func (e *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
+	all := sandbox.DiskUsage{Complete: true}
+	for _, root := range sandbox.Roots {
+		out := &capture{limit: 1 << 10}
+		if err := e.file(ctx, h, wire.FileRequest{Op: wire.FileUsage, Path: []byte(root), Limit: maxCounted}, helperCall{stdout: out}); err != nil {
+			return sandbox.DiskUsage{}, err
+		}
+		var used wire.DiskUsage
+		if err := json.Unmarshal(out.Bytes(), &used); err != nil {
+			return sandbox.DiskUsage{}, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: count %s: the guest's answer cannot be read: %w", h.SandboxID, root, err)
+		}
+		all.Bytes, all.Files, all.Complete = all.Bytes+used.Bytes, all.Files+used.Files, all.Complete && used.Complete
+	}
+	return all, nil
+}
+
 // file makes the guest work on one path.
 func (e *Executor) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call helperCall) error {
 	request, err := json.Marshal(r)

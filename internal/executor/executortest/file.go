@@ -176,3 +176,15 @@ func fileRace(t *testing.T, w *world, _ sandbox.Handle) {
 	w.wantOutput(t, h, "cat /tmp/1; ls /tmp", "outside\n1\n")
 	t.Logf("the operations ended with %v", codes)
 }
+
+func fileUsage(t *testing.T, w *world, _ sandbox.Handle) {
+	h := w.spawn(t)
+	before, err := w.x.DiskUsage(t.Context(), h)
+	must(t, err)
+	w.sh(t, h, "mkdir /data/d /workspace/locked; head -c 1000000 /dev/zero > /data/d/f; truncate -s 1G /data/hole; chmod 0 /workspace/locked; ln -s /etc /workspace/etc; ln -s . /workspace/loop")
+	after, err := w.x.DiskUsage(t.Context(), h)
+	must(t, err)
+	if grown := after.Bytes - before.Bytes; grown < 1_000_000 || grown > 1_200_000 || after.Files-before.Files != 6 || !after.Complete {
+		t.Errorf("after 1 MB in 6 files there are %+v, before %+v", after, before)
+	}
+}

@@ -33,6 +33,7 @@ func testFiles(t *testing.T, cfg Config) {
 		"directories are listed in pages":        fileList,
 		"a single file appears whole or not":     fileWrite,
 		"files and directories are removed":      fileRemove,
+		"what lies on disk is counted":           fileUsage,
 		"single files stay inside":               fileEscape,
 		"a race for one path leads nowhere":      fileRace,
 		"files that are being written are whole": filesBusy,

@@ -203,6 +203,19 @@ func (x *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.F
 	})
 }
 
+// DiskUsage implements sandbox.Filer.
+func (x *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
+	usage := sandbox.DiskUsage{Complete: true}
+	err := x.onFiles(ctx, h, func(files map[string]file) error {
+		for _, f := range files {
+			usage.Files++
+			usage.Bytes += int64(len(f.content))
+		}
+		return nil
+	})
+	return usage, err
+}
+
 // onFiles works on the files of a sandbox that runs.
 func (x *Executor) onFiles(ctx context.Context, h sandbox.Handle, work func(files map[string]file) error) error {
 	if err := x.awake(ctx, OpExec, h); err != nil {

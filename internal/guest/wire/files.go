@@ -11,6 +11,7 @@ const (
 	FileList   FileOp = "list"   // a FileInfo for each name, in the order of bytes
 	FileWrite  FileOp = "write"  // of what a Writer writes to standard input
 	FileRemove FileOp = "remove" // answers with nothing but the result
+	FileUsage  FileOp = "usage"  // one DiskUsage, of a directory and all below it
 )
 
 // FileRequest asks for work on one path. Paths and names are bytes, which need not be UTF-8, while
@@ -32,4 +33,11 @@ type FileInfo struct {
 	Mode     uint32    `json:"mode"`
 	Modified time.Time `json:"modified"`
 	Target   []byte    `json:"target,omitempty"`
+}
+
+// DiskUsage is what lies below a directory, as a JSON value.
+type DiskUsage struct {
+	Bytes    int64 `json:"bytes"`
+	Files    int64 `json:"files"`
+	Complete bool  `json:"complete"`
 }

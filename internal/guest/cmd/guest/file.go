@@ -43,6 +43,8 @@ func runFile(request string, in io.Reader, out io.Writer) error {
 		return writeFile(root, rel, fs.FileMode(r.Mode), in)
 	case wire.FileRemove:
 		return removeFile(root, rel, r.Recursive)
+	case wire.FileUsage:
+		return diskUsage(root, rel, r.Limit, out)
 	default:
 		return refuse("there is no file operation %q", r.Op)
 	}

@@ -1,0 +1,110 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// healthLimit is how long a sandbox, or its backend, may take to answer.
+const healthLimit = 10 * time.Second
+
+// LeaseUsage implements sandbox.Monitors.
+func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
+	s, lease, err := e.watched(ctx, r)
+	if err != nil {
+		return sandbox.LeaseUsage{}, err
+	}
+	switch {
+	case lease.Status == sandbox.LeasePending:
+		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being made: ask again", r.ID).WithReason(sandbox.ReasonInvalidState)
+	case lease.Status != sandbox.LeaseActive:
+		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.LeaseEnded, "lease %s has ended: acquire it again", r.ID)
+	}
+	x, h := e.backends[s.Backend], e.handle(s)
+	o, err := x.Inspect(ctx, h)
+	if err != nil {
+		return sandbox.LeaseUsage{}, asError(err)
+	}
+	usage := sandbox.LeaseUsage{
+		LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, State: o.State, Limits: lease.Resources, SampledAt: e.now(),
+	}
+	if o.State == sandbox.StateRunning || o.State == sandbox.StatePaused {
+		used, err := x.Usage(ctx, h)
+		if err != nil {
+			return sandbox.LeaseUsage{}, asError(err)
+		}
+		usage.CPUTime, usage.MemoryBytes, usage.PIDs = sandbox.Duration(used.CPUTime), used.MemoryBytes, used.PIDs
+	}
+	if o.State == sandbox.StateRunning {
+		disk, err := x.DiskUsage(ctx, h)
+		switch {
+		case err == nil:
+			usage.Disk = &disk
+		case sandbox.ReasonOf(err) != sandbox.ReasonInvalidState: // it has gone to sleep meanwhile
+			return sandbox.LeaseUsage{}, asError(err)
+		}
+	}
+	return usage, nil
+}
+
+// LeaseHealth implements sandbox.Monitors.
+func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
+	s, lease, err := e.watched(ctx, r)
+	if err != nil {
+		return sandbox.LeaseHealth{}, err
+	}
+	health := sandbox.LeaseHealth{
+		LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, Status: lease.Status, Phase: lease.Phase, CheckedAt: e.now(),
+	}
+	switch lease.Status {
+	case sandbox.LeasePending:
+		health.Problem = "the sandbox is being made"
+	case sandbox.LeaseActive:
+		e.examine(ctx, s, &health)
+	default:
+		health.Problem = fmt.Sprintf("the lease has ended by %s: %s", lease.EndedBy, lease.EndReason)
+	}
+	health.Healthy = health.Problem == ""
+	return health, nil
+}
+
+// watched reads a lease without changing anything.
+func (e *Engine) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if s, _, err = currentOf(tx, r.ID); err != nil {
+			return err
+		}
+		if err := checkRef(s, r); err != nil {
+			return err
+		}
+		lease, err = e.view(tx, s)
+		return err
+	})
+	return s, lease, err
+}
+
+// examine asks the backend, and what runs in the sandbox if it should run.
+func (e *Engine) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	x, h := e.backends[s.Backend], e.handle(s)
+	o, err := x.Inspect(ctx, h)
+	health.BackendReachable = err == nil || sandbox.CodeOf(err) == sandbox.NotFound
+	health.State = o.State
+	switch {
+	case err != nil:
+		health.Problem = err.Error()
+	case o.State == sandbox.StateRunning:
+		// The helper that describes a directory is started beside process 1.
+		_, err := x.StatFile(ctx, h, "/workspace")
+		if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonInvalidState { // it has gone to sleep meanwhile
+			health.Problem = "the sandbox runs and does not answer: " + err.Error()
+		}
+	case s.Phase == sandbox.PhaseAwake:
+		health.Problem = fmt.Sprintf("the sandbox should be awake, and is %s on its backend", o.State)
+	}
+}
