@@ -56,6 +56,7 @@ var measures = []struct {
 	{"games", games},
 	{"restarts", restarts},
 	{"crowds", crowds},
+	{"network", network},
 	{"storm", storm},
 	{"plans", plans},
 }

@@ -10,6 +10,7 @@
 //	probe tcp|udp <address>
 //	probe socket <path>                        a unix socket, as a proxy
 //	probe pull <url>                           says how long its content took, and how much it was
+//	probe round <url>                          says the median of 200 requests, one after the other
 //	probe memory                               says what process 1 has in memory, in KiB
 //	probe packet                               raw and packet sockets
 //	probe resolve <server> <name>
@@ -26,6 +27,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,6 +70,8 @@ func try(kind string, args []string) (string, error) {
 		return talk("unix", args[0], "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n")
 	case "pull":
 		return pull(args[0])
+	case "round":
+		return round(args[0])
 	case "memory":
 		return memory()
 	case "packet":
@@ -114,6 +118,29 @@ func pull(address string) (string, error) {
 	began := time.Now()
 	n, err := io.Copy(io.Discard, res.Body)
 	return fmt.Sprintf("%d %d", time.Since(began), n), err
+}
+
+// round asks again and again on one connection, which the first request opens.
+func round(address string) (string, error) {
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	var took []time.Duration
+	for range 201 {
+		began := time.Now()
+		res, err := client.Get(address)
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		if err = errors.Join(err, res.Body.Close()); err != nil {
+			return "", err
+		}
+		took = append(took, time.Since(began))
+	}
+	took = took[1:]
+	slices.Sort(took)
+	return fmt.Sprintf("%d %d", took[len(took)/2], len(took)), nil
 }
 
 func memory() (string, error) {
