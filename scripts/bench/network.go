@@ -5,22 +5,32 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 )
 
-// networkRounds is how often each comparison of the network is made.
-const networkRounds = 8
+// How often each comparison of the network is made. A start varies more than a transfer, and takes less.
+const (
+	startRounds    = 25
+	transferRounds = 8
+)
 
 // network takes its figures from the benchmarks of the Docker executor, which have an outside of their
 // own: what a restricted network adds to a cold start, and what goes through its gateway.
 func network(ctx context.Context, _ *stage, _ options) ([]result, error) {
-	metrics, err := benchmarks(ctx, "./internal/executor/docker", "^BenchmarkRestricted", networkRounds)
+	const pkg = "./internal/executor/docker"
+	metrics, err := benchmarks(ctx, pkg, "^BenchmarkRestrictedSpawn$", startRounds)
 	if err != nil {
 		return nil, err
 	}
+	transfers, err := benchmarks(ctx, pkg, "^BenchmarkRestricted(Throughput|Latency)$", transferRounds)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(metrics, transfers)
 	figure := func(benchmark, unit string) (v float64) {
 		v, ok := metrics[benchmark+" "+unit]
 		if !ok && err == nil {
