@@ -23,6 +23,9 @@ func FuzzUnpack(f *testing.F) {
 	}
 	f.Add(linkThenThrough(f))
 	f.Fuzz(func(t *testing.T, stream []byte) {
+		if !small(stream) {
+			return
+		}
 		outside := t.TempDir()
 		dir := filepath.Join(outside, "workspace")
 		victim := filepath.Join(outside, "victim")
@@ -41,6 +44,20 @@ func FuzzUnpack(f *testing.F) {
 		}
 		wantNothingOutside(t, outside, victim, dir)
 	})
+}
+
+// small reports whether an archive says that its files are: a hole may stand for any size, which only
+// the limit of a sandbox bounds.
+func small(stream []byte) bool {
+	for entries := tar.NewReader(bytes.NewReader(stream)); ; {
+		h, err := entries.Next()
+		if err != nil {
+			return true // unpacking ends there too
+		}
+		if h.Size > 1<<20 {
+			return false
+		}
+	}
 }
 
 func wantNothingOutside(t *testing.T, outside, victim, dir string) {
