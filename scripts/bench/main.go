@@ -57,6 +57,7 @@ var measures = []struct {
 	{"restarts", restarts},
 	{"crowds", crowds},
 	{"network", network},
+	{"exec", execs},
 	{"storm", storm},
 	{"plans", plans},
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	dockerclient "github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// execs measures the round trip of a command over HTTP, next to what `docker exec` does, by the same
+// client library and in the same container.
+func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
+	got, err := s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: "did:plc:exec", EnvironmentID: environment})
+	if err != nil {
+		return nil, err
+	}
+	ledger, err := s.reconciler.Service.Ledger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	api, err := docker.NewClient(docker.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, api.Close()) }()
+	var plain, ours []time.Duration
+	for round := range o.rounds + 1 {
+		p, err := timed(func() error { return plainExec(ctx, api, "sandbox-"+ledger.ID+"-"+got.Lease.SandboxID) })
+		if err != nil {
+			return nil, err
+		}
+		x, err := timed(func() error {
+			_, err := s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if round > 0 { // the first fills caches
+			plain, ours = append(plain, p), append(ours, x)
+		}
+	}
+	if _, err := s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID}); err != nil {
+		return nil, err
+	}
+	return []result{atMost("exec round trip / docker exec", median(ours).Seconds()/median(plain).Seconds(), "ratio of p50", 1.15,
+		fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(median(ours)), milliseconds(median(plain))))}, nil
+}
+
+// plainExec runs the same command as `docker exec` would.
+func plainExec(ctx context.Context, api *dockerclient.Client, name string) error {
+	made, err := api.ContainerExecCreate(ctx, name, container.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return err
+	}
+	streams, err := api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer streams.Close()
+	if _, err := io.Copy(io.Discard, streams.Reader); err != nil {
+		return err
+	}
+	_, err = api.ContainerExecInspect(ctx, made.ID)
+	return err
+}
