@@ -12,16 +12,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Exec implements sandbox.Leases. It is sent once: a lost answer is UnknownOutcome. With Stdin, the
+// Exec implements sandbox.Leases. It is sent once: a lost answer is UnknownOutcome, and with an ID the
+// same call may be made again. With Stdin, the
 // transport reads it in a goroutine that ends when Stdin's Read does, as with os/exec.
 func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	path, err := leasePath(r.ID)
+	if err == nil {
+		err = req.CheckAttached()
+	}
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
 	path += "/exec" + fence(r)
 	body := wire.ExecRequest{
-		Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
+		ID: req.ID, Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
 	}
 	running := req.Timeout.D()
 	if running <= 0 {

@@ -20,6 +20,8 @@ var everything = map[string]func(*machine){
 	"renew":      (*machine).renew,
 	"release":    (*machine).release,
 	"use":        (*machine).use,
+	"detach":     (*machine).detach,
+	"cancel":     (*machine).cancel,
 	"sleep":      (*machine).sleep,
 	"wake":       (*machine).wake,
 	"outdated":   (*machine).outdated,
@@ -131,13 +133,47 @@ func (m *machine) use() {
 	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict)
 }
 
+// detach starts a command that may outlive its reconciler, its sandbox's sleep and its lease.
+func (m *machine) detach() {
+	r := m.lease()
+	req := sandbox.ExecRequest{Command: []string{"sleep", fmt.Sprintf("%ds", rapid.IntRange(0, 100).Draw(m.T, "seconds")), "done"}}
+	if rapid.Bool().Draw(m.T, "named") {
+		req.ID = m.issue(sandbox.SandboxIDLength)
+	}
+	m.Logf("start %v in %s", req.Command, r)
+	var x sandbox.Exec
+	err := m.call(func(ctx context.Context) (err error) {
+		x, err = m.at.engine.StartExec(ctx, r, req)
+		return err
+	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict)
+	if err == nil {
+		m.known.commands = append(m.known.commands, sandbox.ExecRef{LeaseID: r.ID, ID: x.ID})
+	}
+}
+
+func (m *machine) cancel() {
+	if len(m.known.commands) == 0 {
+		m.Skip()
+	}
+	i := rapid.IntRange(0, len(m.known.commands)-1).Draw(m.T, "command")
+	m.Logf("cancel command %d", i)
+	var x sandbox.Exec
+	err := m.call(func(ctx context.Context) (err error) {
+		x, err = m.at.engine.CancelExec(ctx, m.known.commands[i])
+		return err
+	}, sandbox.Conflict)
+	if err == nil && x.State == sandbox.ExecRunning {
+		m.Fatal("a command that was cancelled runs")
+	}
+}
+
 func (m *machine) sleep() {
 	r := m.lease()
 	m.Logf("put %s to sleep", r)
 	_ = m.call(func(ctx context.Context) error {
 		_, err := m.at.engine.Sleep(ctx, r)
 		return err
-	}, sandbox.NotFound, sandbox.LeaseEnded)
+	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict) // a command may run
 }
 
 func (m *machine) wake() {
@@ -314,7 +350,7 @@ func (m *machine) crash() {
 	m.rest()
 }
 
-var operations = []fake.Op{fake.OpSpawn, fake.OpKill, fake.OpSleep, fake.OpWake, fake.OpAssign, fake.OpExec, fake.OpInspect, fake.OpList}
+var operations = []fake.Op{fake.OpSpawn, fake.OpKill, fake.OpSleep, fake.OpWake, fake.OpAssign, fake.OpExec, fake.OpFollow, fake.OpEndExec, fake.OpInspect, fake.OpList}
 
 func (m *machine) arm(calls int, kinds ...fault) {
 	op := rapid.SampledFrom(operations).Draw(m.T, "op")

@@ -65,7 +65,8 @@ type Engine struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	claims map[string]string // the sandbox of each claim
-	holds  map[string]struct{}
+	// holds are how long each of this engine's uses lasts beyond its death; commands last longer.
+	holds map[string]ledger.Span
 	// egress holds the rate of each sandbox whose attempts to get out were recorded lately.
 	egress map[string]*rate.Limiter
 	// sampling holds the sandboxes whose CPU time is being read after a command.
@@ -88,7 +89,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
-		claims: make(map[string]string), holds: make(map[string]struct{}),
+		claims: make(map[string]string), holds: make(map[string]ledger.Span),
 		egress:   make(map[string]*rate.Limiter),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 		state: c.State, saving: make(chan struct{}, savers),
@@ -230,7 +231,10 @@ const (
 	inspectTimeout  = 10 * time.Second
 	sampleTimeout   = 2 * time.Second
 
-	claimTTL       = 8 * time.Second
+	claimTTL = 8 * time.Second
+	// commandTTL is how long a running command keeps its lease awake when nobody follows it: long
+	// enough for a process that is started again, or another one, to take it over after claimTTL.
+	commandTTL     = 40 * time.Second
 	heartbeatEvery = 2 * time.Second
 
 	firstRetry = 500 * time.Millisecond
@@ -258,7 +262,7 @@ func (e *Engine) heartbeat() {
 		case <-tick.C:
 		}
 		e.mu.Lock()
-		claims, holds := maps.Clone(e.claims), keys(e.holds)
+		claims, holds := maps.Clone(e.claims), holdersOf(e.holds)
 		e.mu.Unlock()
 		if len(claims)+len(holds) == 0 {
 			continue
@@ -268,7 +272,15 @@ func (e *Engine) heartbeat() {
 			if err := tx.ExtendClaims(claims, until); err != nil {
 				return err
 			}
-			return tx.ExtendHolds(holds, until)
+			for ttl, holders := range holds {
+				if err := tx.ExtendHolds(holders, tx.Now.Add(ttl)); err != nil {
+					return err
+				}
+			}
+			if commands := holds[ledger.SpanOf(commandTTL)]; len(commands) > 0 {
+				return tx.ExtendExecs(commands, until)
+			}
+			return nil
 		})
 		if err != nil && e.life.Err() == nil {
 			e.log.Error("leasing: extending claims", "error", err)
@@ -276,10 +288,11 @@ func (e *Engine) heartbeat() {
 	}
 }
 
-func keys(m map[string]struct{}) []string {
-	ks := make([]string, 0, len(m))
-	for k := range m {
-		ks = append(ks, k)
+// holdersOf returns holders by how long their uses last beyond the death of their process.
+func holdersOf(holds map[string]ledger.Span) map[ledger.Span][]string {
+	by := make(map[ledger.Span][]string)
+	for holder, ttl := range holds {
+		by[ttl] = append(by[ttl], holder)
 	}
-	return ks
+	return by
 }

@@ -31,7 +31,7 @@ func (e *Engine) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string)
 
 // openFiles returns a path as a tar stream, of which begin has read what it wants.
 func (e *Engine) openFiles(ctx context.Context, r sandbox.LeaseRef, path string, begin func(tar io.Reader) error) (io.ReadCloser, error) {
-	u, err := e.enter(ctx, r, "", nil)
+	u, err := e.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (e *Engine) openFiles(ctx context.Context, r sandbox.LeaseRef, path string,
 		}
 		cause = errors.Join(cause, stream.Close())
 	}
-	if err := u.leave(ctx, false, "", nil); err != nil {
+	if err := u.leave(ctx, false, nil); err != nil {
 		return nil, err
 	}
 	return nil, e.explain(ctx, u, cause)
@@ -57,7 +57,7 @@ type heldReader struct {
 
 func (h *heldReader) Close() error {
 	err := h.ReadCloser.Close()
-	return errors.Join(err, h.use.leave(h.ctx, err == nil, "", nil))
+	return errors.Join(err, h.use.leave(h.ctx, err == nil, nil))
 }
 
 // ReadFile implements sandbox.Files.
@@ -170,13 +170,13 @@ func (e *Engine) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.F
 
 // onFiles works on the files of a lease's sandbox while it is held. changes: it may change /data.
 func (e *Engine) onFiles(ctx context.Context, r sandbox.LeaseRef, changes bool, work func(x sandbox.Executor, h sandbox.Handle) error) error {
-	u, err := e.enter(ctx, r, "", nil)
+	u, err := e.enter(ctx, r)
 	if err != nil {
 		return err
 	}
 	u.changes = changes
 	cause := work(e.backends[u.row.Backend], e.handle(&u.row))
-	if err := u.leave(ctx, cause == nil, "", nil); err != nil {
+	if err := u.leave(ctx, cause == nil, nil); err != nil {
 		return err
 	}
 	return e.explain(ctx, u, cause)

@@ -30,6 +30,8 @@ type known struct {
 	// outside are the sandboxes that somebody else than the engine made, removed or stopped since the
 	// backend was last well for long enough that this must have been seen.
 	outside map[string]bool
+	// commands are the detached ones whose start was acknowledged.
+	commands []sandbox.ExecRef
 }
 
 // invariants hold after every step.
@@ -52,6 +54,9 @@ var invariants = []invariant{
 	{"an open usage period is of the state that its sandbox is in", openPeriodIsThePhase},
 	{"usage periods of a sandbox do not overlap, nor exceed its life", periodsDoNotOverlap},
 	{"gross cost is the sum of usage periods", costIsTheSumOfPeriods},
+	{"an acknowledged command has a record", acknowledgedCommandHasRecord},
+	{"no command runs whose sandbox is gone", noCommandRunsInWhatIsGone},
+	{"a command begins once, ends at most once, and its record says so", commandIsItsEvents},
 }
 
 // converged holds once nothing fails any more and everything due was done.
@@ -60,6 +65,7 @@ var converged = []invariant{
 	{"what exists is what is wanted", whatExistsIsWanted},
 	{"nothing is claimed, held or waits for a retry", nothingIsLeftBehind},
 	{"no stray is found any more", noStrayIsOpen},
+	{"no command runs", noCommandRuns},
 }
 
 func activeHasSandbox(p *picture, k *known) string {
@@ -463,6 +469,65 @@ func noStrayIsOpen(p *picture, _ *known) string {
 	for _, f := range p.drift {
 		if f.Kind == sandbox.DriftOrphan || f.Kind == sandbox.DriftLeftover {
 			return fmt.Sprintf("%s %s of %s", f.Kind, f.Field, p.name(f.SandboxID))
+		}
+	}
+	return ""
+}
+
+func acknowledgedCommandHasRecord(p *picture, k *known) string {
+	for i, r := range k.commands {
+		if p.execs[r.ID].LeaseID != r.LeaseID {
+			return fmt.Sprintf("command %d of %s", i, r.LeaseID)
+		}
+	}
+	return ""
+}
+
+func commandIsItsEvents(p *picture, _ *known) string {
+	told := make(map[string][]sandbox.ExecState)
+	for _, e := range p.events {
+		state, ok := map[sandbox.EventType]sandbox.ExecState{sandbox.EventExecStarted: sandbox.ExecRunning, sandbox.EventExecFinished: sandbox.ExecFinished,
+			sandbox.EventExecFailed: sandbox.ExecFailed, sandbox.EventExecCancelled: sandbox.ExecCancelled}[e.Type]
+		if !ok {
+			continue
+		}
+		var data struct {
+			ExecID string `json:"exec_id"`
+		}
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			return err.Error()
+		}
+		told[data.ExecID] = append(told[data.ExecID], state)
+	}
+	if len(told) != len(p.execs) {
+		return fmt.Sprintf("%d commands have events and %d have records", len(told), len(p.execs))
+	}
+	for id, states := range told {
+		x := p.execs[id]
+		want := []sandbox.ExecState{sandbox.ExecRunning}
+		if x.State != sandbox.ExecRunning {
+			want = append(want, x.State)
+		}
+		if !slices.Equal(states, want) {
+			return fmt.Sprintf("a command of %s is %s, and its events tell %v", p.name(x.SandboxID), x.State, states)
+		}
+	}
+	return ""
+}
+
+func noCommandRunsInWhatIsGone(p *picture, _ *known) string {
+	for _, x := range p.execs {
+		if s := p.rows[x.SandboxID]; x.State == sandbox.ExecRunning && s.Phase == sandbox.PhaseGone {
+			return "a command of " + p.name(s.ID)
+		}
+	}
+	return ""
+}
+
+func noCommandRuns(p *picture, _ *known) string {
+	for _, x := range p.execs {
+		if x.State == sandbox.ExecRunning {
+			return fmt.Sprintf("a command of %s, whose sandbox is %s", p.name(x.SandboxID), p.rows[x.SandboxID].Phase)
 		}
 	}
 	return ""

@@ -263,7 +263,7 @@ func (m *machine) check(all []invariant) {
 		m.Fatal(err)
 	}
 	m.mu.Lock()
-	k := known{before: m.known.before, live: append([]int64(nil), m.live...), sent: m.known.sent, outside: maps.Clone(m.known.outside)}
+	k := known{before: m.known.before, live: append([]int64(nil), m.live...), sent: m.known.sent, outside: maps.Clone(m.known.outside), commands: m.known.commands}
 	m.mu.Unlock()
 	for _, i := range all {
 		if broken := i.broken(p, &k); broken != "" {

@@ -24,14 +24,24 @@ type picture struct {
 	costs   sandbox.CostReport
 	byDay   sandbox.CostReport
 	boxes   map[string]sandbox.Observation
+	execs   map[string]sandbox.Exec // by id
 }
 
 // look reads everything. It is for a moment at which nobody works.
 func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxes map[string]sandbox.Observation) (*picture, error) {
-	p := &picture{now: store.Now(), rows: make(map[string]*ledger.Sandbox), periods: make(map[string][]ledger.UsagePeriod), boxes: boxes}
+	p := &picture{now: store.Now(), rows: make(map[string]*ledger.Sandbox), periods: make(map[string][]ledger.UsagePeriod), boxes: boxes, execs: make(map[string]sandbox.Exec)}
 	var err error
 	if p.leases, err = engine.ListLeases(ctx, sandbox.LeaseFilter{}); err != nil {
 		return nil, err
+	}
+	for _, l := range p.leases {
+		execs, err := engine.ListExecs(ctx, sandbox.ExecFilter{LeaseID: l.ID})
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range execs {
+			p.execs[x.ID] = x
+		}
 	}
 	if p.events, err = allEvents(ctx, engine); err != nil {
 		return nil, err

@@ -294,6 +294,16 @@ func (w *wire) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest
 	})
 }
 
+func (w *wire) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+	return ask(ctx, w, fake.OpFollow, h.SandboxID, func(ctx context.Context) (sandbox.ExecResult, error) {
+		return w.Executor.Follow(ctx, h, r)
+	})
+}
+
+func (w *wire) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
+	return w.call(ctx, fake.OpEndExec, h.SandboxID, func(ctx context.Context) error { return w.Executor.EndExec(ctx, h, id, user) })
+}
+
 func (w *wire) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
 	return ask(ctx, w, fake.OpInspect, h.SandboxID, func(ctx context.Context) (sandbox.Observation, error) {
 		return w.Executor.Inspect(ctx, h)

@@ -111,7 +111,7 @@ func (e *Engine) retireSandboxes(tx *ledger.Tx, before ledger.Time) (done Retire
 	}
 	events, err := tx.RetireSandboxes(rows, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
 		return costsBySandbox(tx, periods)
-	})
+	}, outputObjects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == retireSandboxes, err
 }

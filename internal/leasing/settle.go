@@ -108,6 +108,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
 			return err
 		}
+		if err := endExecs(tx, s); err != nil {
+			return err
+		}
 		if err := tx.RemoveHolds(s.ID); err != nil {
 			return err
 		}

@@ -17,10 +17,13 @@ import (
 // which the next one may begin. So what a generation is given is always what the last holder
 // published last.
 
-// StateStore keeps archives of /data; see state.Store, whose contract it is.
+// StateStore keeps archives of /data, and what commands have written; see state.Store, whose contract
+// it is.
 type StateStore interface {
 	Save(ctx context.Context, object string, data io.Reader, limit int64) (state.Archive, error)
 	Load(ctx context.Context, a state.Archive) (io.ReadCloser, error)
+	Put(ctx context.Context, object string, content io.Reader) error
+	Open(ctx context.Context, object string, offset int64) (io.ReadCloser, error)
 	Delete(ctx context.Context, object string) error
 }
 

@@ -78,6 +78,16 @@ func (b *bucket) Load(ctx context.Context, a state.Archive) (io.ReadCloser, erro
 	return b.Store.Load(ctx, a)
 }
 
+func (b *bucket) Put(ctx context.Context, object string, content io.Reader) error {
+	if err := b.enter(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.objects[object] = true
+	b.mu.Unlock()
+	return b.Store.Put(ctx, object, content)
+}
+
 func (b *bucket) Delete(ctx context.Context, object string) error {
 	if err := b.enter(ctx); err != nil {
 		return err

@@ -14,28 +14,36 @@ type use struct {
 	engine *Engine
 	row    ledger.Sandbox
 	holder string
+	// ttl is how long it lasts beyond the death of its process.
+	ttl ledger.Span
 	// changes: it may change /data.
 	changes bool
 	once    sync.Once
 }
 
-// enter waits until a lease's sandbox is awake, waking it as needed, and holds it. start is
-// recorded as an event unless empty.
-func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef, start sandbox.EventType, data any) (*use, error) {
+// note records more about a use in the transaction in which it begins or ends. It may change the
+// sandbox, which is stored afterwards.
+type note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
+
+// enter waits until a lease's sandbox is awake, waking it as needed, and holds it.
+func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef) (*use, error) {
+	return e.enterFor(ctx, r, claimTTL, nil)
+}
+
+// enterFor is enter for a use that lasts for ttl beyond the death of its process. begin may be nil.
+func (e *Engine) enterFor(ctx context.Context, r sandbox.LeaseRef, ttl time.Duration, begin note) (*use, error) {
 	for {
-		u := &use{engine: e, holder: e.ids(sandbox.LedgerIDLength)}
+		u := &use{engine: e, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(ttl)}
 		var ready bool
 		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-			ready, err = u.hold(tx, r, start, data)
+			ready, err = u.hold(tx, r, begin)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 		if ready {
-			e.mu.Lock()
-			e.holds[u.holder] = struct{}{}
-			e.mu.Unlock()
+			u.keep()
 			return u, nil
 		}
 		if err := e.toward(ctx, u.row.ID, actWake); err != nil {
@@ -44,8 +52,22 @@ func (e *Engine) enter(ctx context.Context, r sandbox.LeaseRef, start sandbox.Ev
 	}
 }
 
+// keep has the heartbeat extend the use until drop.
+func (u *use) keep() {
+	u.engine.mu.Lock()
+	defer u.engine.mu.Unlock()
+	u.engine.holds[u.holder] = u.ttl
+}
+
+// drop leaves the use to whoever takes it over, or to run out.
+func (u *use) drop() {
+	u.engine.mu.Lock()
+	defer u.engine.mu.Unlock()
+	delete(u.engine.holds, u.holder)
+}
+
 // hold records the use if the sandbox can be used now, and reports whether it can.
-func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, data any) (bool, error) {
+func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, begin note) (bool, error) {
 	s, held, err := currentOf(tx, r.ID)
 	if err != nil {
 		return false, err
@@ -60,15 +82,15 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, start sandbox.EventType, d
 	if !usable(s, tx.Now) {
 		return false, nil
 	}
-	if start != "" {
-		if err := tx.AppendSandboxEvent(s, start, data); err != nil {
+	if begin != nil {
+		if err := begin(tx, s, u.holder); err != nil {
 			return false, err
 		}
 		if err := tx.SaveSandbox(s); err != nil {
 			return false, err
 		}
 	}
-	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(ledger.SpanOf(claimTTL))})
+	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(u.ttl)})
 }
 
 // toward takes a sandbox one step toward a wanted action, once nobody else works on it. Its caller
@@ -136,12 +158,11 @@ func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
 }
 
 // leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
-func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, data any) (err error) {
+// end may be nil.
+func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 	u.once.Do(func() {
 		e := u.engine
-		e.mu.Lock()
-		delete(e.holds, u.holder)
-		e.mu.Unlock()
+		u.drop()
 		err = e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 			if err := tx.RemoveHold(u.row.ID, u.holder); err != nil {
 				return err
@@ -150,8 +171,8 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 			if err != nil || s.Phase == sandbox.PhaseGone { // what is gone changes no more
 				return err
 			}
-			if end != "" {
-				if err := tx.AppendSandboxEvent(s, end, data); err != nil {
+			if end != nil {
+				if err := end(tx, s, u.holder); err != nil {
 					return err
 				}
 			}
@@ -172,47 +193,6 @@ func (u *use) leave(ctx context.Context, succeeded bool, end sandbox.EventType, 
 		})
 	})
 	return err
-}
-
-// Exec implements sandbox.Leases.
-func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	req, err := req.Normalize()
-	if err != nil {
-		return sandbox.ExecResult{}, err
-	}
-	u, err := e.enter(ctx, r, sandbox.EventExecStarted, map[string]any{"program": req.Command[0], "timeout": req.Timeout})
-	if err != nil {
-		return sandbox.ExecResult{}, err
-	}
-	u.changes = true // a command that fails may have written before
-	began := e.now()
-	res, runErr := e.exec(ctx, u, req)
-	finished := map[string]any{"exit_code": res.ExitCode, "seconds": e.now().Sub(began).Round(time.Millisecond).Seconds()}
-	if res.TimedOut {
-		finished["timed_out"] = true
-	}
-	if res.OOMKilled {
-		finished["oom_killed"] = true
-	}
-	if runErr != nil {
-		finished = map[string]any{"code": sandbox.CodeOf(runErr), "error": runErr.Error()}
-	}
-	if err := u.leave(ctx, runErr == nil && res.ExitCode == 0, sandbox.EventExecFinished, finished); err != nil {
-		// Unavailable would be an invitation to run it twice.
-		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: the command was run, and the ledger did not record how it ended: %w; look what it did before you run it again", r.ID, err)
-	}
-	e.sampleSoon(&u.row)
-	return res, e.explain(ctx, u, runErr)
-}
-
-// exec runs a command in a sandbox that is held, unless it is given a variable that its environment blocks.
-func (e *Engine) exec(ctx context.Context, u *use, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	for name := range req.Env {
-		if problem := sandbox.EnvProblem(name, u.row.Host.EnvBlocked); problem != "" {
-			return sandbox.ExecResult{}, sandbox.InvalidFields("exec", []sandbox.Field{{Name: "env." + name, Problem: problem}})
-		}
-	}
-	return e.backends[u.row.Backend].Exec(ctx, e.handle(&u.row), req)
 }
 
 // explain looks at a sandbox in which a use failed, and says so when its lease has ended.
@@ -246,11 +226,11 @@ func (e *Engine) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, 
 
 // Wake implements sandbox.Leases. It counts as activity: a sandbox that is woken is to be used.
 func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	u, err := e.enter(ctx, r, "", nil)
+	u, err := e.enter(ctx, r)
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
-	if err := u.leave(ctx, true, "", nil); err != nil {
+	if err := u.leave(ctx, true, nil); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return e.readView(ctx, u.row.ID)

@@ -16,6 +16,8 @@ const (
 	EventReady            EventType = "sandbox.ready"
 	EventExecStarted      EventType = "exec.started"
 	EventExecFinished     EventType = "exec.finished"
+	EventExecFailed       EventType = "exec.failed"
+	EventExecCancelled    EventType = "exec.cancelled"
 	EventRenewed          EventType = "lease.renewed"
 	EventAsleep           EventType = "sandbox.asleep" // paused
 	EventStopRequested    EventType = "sandbox.stop_requested"

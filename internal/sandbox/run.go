@@ -75,6 +75,14 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	return r, InvalidFields("exec", f)
 }
 
+// CheckAttached refuses a request to wait for a command that is detached. Errors: Invalid.
+func (r ExecRequest) CheckAttached() error {
+	if !r.Detach {
+		return nil
+	}
+	return InvalidFields("exec", []Field{{"detach", "a detached command is started, and asked for later (StartExec)"}})
+}
+
 // CleanPath returns the absolute path inside a sandbox that p names, relative to /workspace, and
 // refuses what lies outside of Roots. It cannot see symbolic links: those are checked in the sandbox.
 func CleanPath(p string) (string, error) {
@@ -93,6 +101,8 @@ func CleanPath(p string) (string, error) {
 
 // ExecResult is how a command ended.
 type ExecResult struct {
+	// ExecID is the command's id, under which the service keeps it. A backend leaves it empty.
+	ExecID string
 	// ExitCode is the program's own, ExitTimeout after a timeout, 126 or 127 when it could not be
 	// started, 128 + n when signal n ended it.
 	ExitCode int
@@ -115,4 +125,6 @@ type Replay struct {
 	// Stdout and Stderr receive what was written after the first StdoutOffset and StderrOffset bytes.
 	Stdout, Stderr             io.Writer
 	StdoutOffset, StderrOffset int64
+	// Now: what is there is wanted, and no more. The result is empty then.
+	Now bool
 }

@@ -13,6 +13,7 @@ import "context"
 type Service interface {
 	Environments
 	Leases
+	Execs
 	Files
 	Runs
 	Monitors
@@ -63,7 +64,10 @@ type Leases interface {
 	// Executor.Kill: the lease stays expired and is retried.
 	Release(ctx context.Context, r LeaseRef) (Lease, error)
 	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end
-	// if it exits 0. Errors: NotFound, LeaseEnded, Conflict (generation), Invalid, Failed;
+	// if it exits 0. When ctx ends first, it is ended. With an ID it may be repeated: the same request
+	// under the same id is the same command, whose output and result are returned again; its Stdin is
+	// what it had at first. Errors: NotFound, LeaseEnded, Conflict (generation; ReasonOtherSettings, the
+	// id names another command), Invalid, Failed (ReasonExecCancelled: it was cancelled);
 	// UnknownOutcome when it may have run, or has run and the ledger could not record that.
 	Exec(ctx context.Context, r LeaseRef, req ExecRequest) (ExecResult, error)
 	// Sleep and Wake change the sandbox's phase now. Errors: as Exec; Conflict while a command runs.

@@ -103,25 +103,25 @@ func ignoreAbsent(err error) error {
 }
 
 // publish stores an object. It is visible when it is complete, and on disk when publish returns.
-func (s *Store) publish(ctx context.Context, object string, content io.Reader) error {
+func (s *Store) publish(ctx context.Context, object, contentType string, content io.Reader) error {
 	if s.dir != "" { // the library would make it again, below a disk that is not mounted
 		if err := s.look(ctx); err != nil {
 			return err
 		}
 	}
-	err := s.write(ctx, object, content)
+	err := s.write(ctx, object, contentType, content)
 	if gcerrors.Code(err) == gcerrors.NotFound { // there is no object yet, so it means the bucket
 		return gone(err)
 	}
 	return err
 }
 
-func (s *Store) write(ctx context.Context, object string, content io.Reader) error {
+func (s *Store) write(ctx context.Context, object, contentType string, content io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx) // a writer that is closed with its ctx ended stores nothing
 	defer cancel()
 	var file *os.File
 	w, err := s.bucket.NewWriter(ctx, object, &blob.WriterOptions{
-		ContentType: "application/zstd",
+		ContentType: contentType,
 		BeforeWrite: func(as func(any) bool) error {
 			if as(&file) {
 				return file.Chmod(0o600)

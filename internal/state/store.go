@@ -67,11 +67,11 @@ func (s *Store) Save(ctx context.Context, object string, data io.Reader, limit i
 	if err := checkObject(object); err != nil {
 		return Archive{}, err
 	}
-	spool, err := newSpool()
+	spool, err := NewSpool()
 	if err != nil {
 		return Archive{}, s.failed("save", object, err)
 	}
-	defer spool.discard()
+	defer spool.Discard()
 	a, err := compress(ctx, spool, data, limit)
 	if err != nil {
 		return Archive{}, s.failed("save", object, err)
@@ -80,7 +80,7 @@ func (s *Store) Save(ctx context.Context, object string, data io.Reader, limit i
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return Archive{}, s.failed("save", object, spoolError(err))
 	}
-	if err := s.publish(ctx, object, spool); err != nil {
+	if err := s.publish(ctx, object, "application/zstd", spool); err != nil {
 		return Archive{}, s.failed("save", object, err)
 	}
 	return a, nil
@@ -109,24 +109,24 @@ func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
 	if err := checkObject(a.Object); err != nil {
 		return nil, err
 	}
-	spool, err := newSpool()
+	spool, err := NewSpool()
 	if err != nil {
 		return nil, s.failed("load", a.Object, err)
 	}
 	if err := s.fetch(ctx, a, spool); err != nil {
-		spool.discard()
+		spool.Discard()
 		return nil, s.failed("load", a.Object, err)
 	}
 	z, err := zstd.NewReader(spool, zstd.WithDecoderMaxMemory(decoderMemory), zstd.WithDecoderConcurrency(2))
 	if err != nil {
-		spool.discard()
+		spool.Discard()
 		return nil, s.failed("load", a.Object, err)
 	}
 	return &loaded{z: z, spool: spool, left: a.Size, fail: func(err error) error { return s.failed("load", a.Object, err) }}, nil
 }
 
 // fetch takes a stored archive to the spool, and verifies it.
-func (s *Store) fetch(ctx context.Context, a Archive, spool *spool) error {
+func (s *Store) fetch(ctx context.Context, a Archive, spool *Spool) error {
 	r, err := s.bucket.NewReader(ctx, a.Object, nil)
 	if err != nil {
 		return s.absent(ctx, err)
@@ -157,7 +157,7 @@ func countOf(n, wanted int64) string {
 // loaded is the tar stream of a verified archive.
 type loaded struct {
 	z     *zstd.Decoder
-	spool *spool
+	spool *Spool
 	left  int64 // of the stream, in bytes
 	fail  func(error) error
 }
@@ -178,7 +178,7 @@ func (l *loaded) Read(p []byte) (int, error) {
 // Close releases the spool.
 func (l *loaded) Close() error {
 	l.z.Close()
-	l.spool.discard()
+	l.spool.Discard()
 	return nil
 }
 
@@ -202,26 +202,27 @@ func checkObject(object string) error {
 	return nil
 }
 
-// spool is a file that nobody else sees, and that ends with this process.
-type spool struct {
+// Spool is a file that nobody else sees, and that ends with this process.
+type Spool struct {
 	*os.File
 	name string // left to be removed, where an open file cannot be
 }
 
-func newSpool() (*spool, error) {
+// NewSpool makes one. Errors: Unavailable.
+func NewSpool() (*Spool, error) {
 	f, err := os.CreateTemp("", "sandbox-state-*")
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	s := &spool{File: f}
+	s := &Spool{File: f}
 	if os.Remove(f.Name()) != nil {
 		s.name = f.Name()
 	}
 	return s, nil
 }
 
-// discard ends the spool. What it held is not wanted any more, so nothing is lost when that fails.
-func (s *spool) discard() {
+// Discard ends the spool. What it held is not wanted any more, so nothing is lost when that fails.
+func (s *Spool) Discard() {
 	_ = s.Close()
 	if s.name != "" {
 		_ = os.Remove(s.name)

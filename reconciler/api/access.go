@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -151,6 +152,41 @@ func (s scoped) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRe
 		return sandbox.ExecResult{}, err
 	}
 	return s.service.Exec(ctx, r, req)
+}
+
+func (s scoped) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
+	if err := s.lease(r.ID); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return s.service.StartExec(ctx, r, req)
+}
+
+func (s scoped) GetExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
+	if err := s.lease(r.LeaseID); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return s.service.GetExec(ctx, r)
+}
+
+func (s scoped) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox.Exec, error) {
+	if err := s.lease(f.LeaseID); err != nil {
+		return nil, err
+	}
+	return s.service.ListExecs(ctx, f)
+}
+
+func (s scoped) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
+	if err := s.lease(r.LeaseID); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return s.service.CancelExec(ctx, r)
+}
+
+func (s scoped) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
+	if err := s.lease(o.LeaseID); err != nil {
+		return nil, err
+	}
+	return s.service.ReadExec(ctx, o)
 }
 
 func (s scoped) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {

@@ -103,6 +103,7 @@ func (s *server) register(version string) error {
 	s.registerEnvironments(doc)
 	s.registerLeases(doc)
 	s.registerExec(doc)
+	s.registerExecs(doc)
 	s.registerFiles(doc)
 	s.registerRuns(doc)
 	s.registerEvents(doc)
@@ -122,11 +123,14 @@ func (s *server) register(version string) error {
 }
 
 // writeJSON sends a value that always has a JSON form.
-func writeJSON(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) { writeStatusJSON(w, http.StatusOK, v) }
+
+func writeStatusJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
 }

@@ -19,11 +19,11 @@ func (s *server) registerExec(d *document) {
 		Summary: "Run a command in a lease's sandbox",
 		Description: "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
 			"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines follow the request " +
-			"as standard input, while output streams.",
+			"as standard input, while output streams. With detach it is started, and answered with the Exec (202).",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
 		}},
-		Responses: map[string]*huma.Response{"200": {
+		Responses: map[string]*huma.Response{"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}), "200": {
 			Description: "The command has ended, or its output streams.",
 			Content: map[string]*huma.MediaType{
 				wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
@@ -36,6 +36,14 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 	req, err := readExec(w, r)
 	if err != nil {
 		return err
+	}
+	if req.Detach {
+		started, err := service.StartExec(r.Context(), in.ref(), req)
+		if err != nil {
+			return err
+		}
+		writeStatusJSON(w, http.StatusAccepted, started)
+		return nil
 	}
 	if !accepts(r, wire.NDJSON) {
 		result, err := service.Exec(r.Context(), in.ref(), req)
@@ -127,7 +135,7 @@ func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 		stdin = bytes.NewReader(first)
 	}
 	return sandbox.ExecRequest{
-		Command: in.Command, Env: in.Env, Cwd: in.Cwd, User: in.User,
+		ID: in.ID, Detach: in.Detach, Command: in.Command, Env: in.Env, Cwd: in.Cwd, User: in.User,
 		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
 	}, nil
 }

@@ -16,6 +16,7 @@ func (a *app) exec() *cobra.Command {
 		env     []string
 		timeout time.Duration
 		noStdin bool
+		detach  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "exec <lease> -- <program> [argument]...",
@@ -40,6 +41,9 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 			if err != nil {
 				return &exitError{ExitNotRun, err}
 			}
+			if detach {
+				return a.startExec(cmd, service, ref, req)
+			}
 			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if !noStdin {
 				req.Stdin = cmd.InOrStdin()
@@ -54,6 +58,8 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default 1000:1000)")
 	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
+	f.StringVar(&req.ID, "id", "", "the command's `id`, for ever: the same command under the same id is run once (default: issued)")
+	f.BoolVar(&detach, "detach", false, "print the command's id at once, and let it go on; see execs")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "give the command no standard input")
 	return cmd
 }
@@ -83,4 +89,13 @@ func exitOf(result sandbox.ExecResult, err error) error {
 	default:
 		return nil
 	}
+}
+
+// startExec starts a command that goes on without its caller.
+func (a *app) startExec(cmd *cobra.Command, service sandbox.Service, ref sandbox.LeaseRef, req sandbox.ExecRequest) error {
+	x, err := service.StartExec(cmd.Context(), ref, req)
+	if err != nil {
+		return &exitError{ExitNotRun, err}
+	}
+	return a.print(cmd, x, func(t *table) { fillExecs(t, []sandbox.Exec{x}) })
 }

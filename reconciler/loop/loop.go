@@ -14,6 +14,7 @@
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
+//	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
 package loop
 
 import (
@@ -94,6 +95,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
+	l.wg.Go(func() { l.takeOver(ctx) })
 	if l.c.CleanupTTL > 0 {
 		l.wg.Go(func() { l.retire(ctx) })
 	}
@@ -199,6 +201,26 @@ func (l *Loop) tend(ctx context.Context) {
 		}
 		sleep(ctx, l.c.Poll, changed)
 		sleep(ctx, tendAfter, nil)
+	}
+}
+
+// takeOverAfter bounds how often commands are looked for that nobody follows.
+const takeOverAfter = 200 * time.Millisecond
+
+// takeOver has commands followed whose process died, when that is known.
+func (l *Loop) takeOver(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := l.engine.Changed()
+		next, err := l.engine.TakeOverExecs(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.c.Logger.Error("loop: taking over commands", "error", err)
+		}
+		pause := l.c.Poll
+		if !next.IsZero() {
+			pause = min(pause, max(next.Sub(l.engine.Now()), takeOverAfter))
+		}
+		sleep(ctx, pause, changed)
+		sleep(ctx, takeOverAfter, nil)
 	}
 }
 

@@ -72,6 +72,13 @@ type StatePage struct {
 	States []sandbox.SavedState `json:"states" nullable:"false"`
 }
 
+// ExecPage is one page of commands.
+type ExecPage struct {
+	Execs []sandbox.Exec `json:"execs" nullable:"false"`
+	// NextBefore is the before of the next page; absent on the last.
+	NextBefore string `json:"next_before,omitempty"`
+}
+
 // RenewRequest is the body of a renewal.
 type RenewRequest struct {
 	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replace the lease's own settings; absent keeps them."`
@@ -133,6 +140,7 @@ const Base64 = "base64"
 // ExecRequest asks for a command. With content type NDJSON it is the first line of the body, and
 // ExecInput lines follow it as the command's standard input.
 type ExecRequest struct {
+	ID            string            `json:"id,omitempty" doc:"Names the command, for ever; the same request under the same id is the same command. Issued without."`
 	Command       []string          `json:"command" nullable:"false" doc:"Program and arguments; no shell is involved."`
 	Env           map[string]string `json:"env,omitempty"`
 	Cwd           string            `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
@@ -141,6 +149,7 @@ type ExecRequest struct {
 	OutputLimit   int               `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
 	Stdin         string            `json:"stdin,omitempty"`
 	StdinEncoding string            `json:"stdin_encoding,omitempty" enum:"base64"`
+	Detach        bool              `json:"detach,omitempty" doc:"Answer 202 with the command at once, which goes on when its caller does not. It takes no stdin."`
 }
 
 // ExecInput is a piece of a command's standard input.
@@ -151,6 +160,7 @@ type ExecInput struct {
 
 // ExecResult is how a command ended. Streamed output is not repeated in it.
 type ExecResult struct {
+	ExecID         string           `json:"exec_id,omitempty" doc:"The command's id, under which it is kept."`
 	ExitCode       int              `json:"exit_code"`
 	Stdout         string           `json:"stdout,omitempty"`
 	StdoutEncoding string           `json:"stdout_encoding,omitempty" enum:"base64"`
@@ -160,6 +170,8 @@ type ExecResult struct {
 	TimedOut       bool             `json:"timed_out,omitempty"`
 	OOMKilled      bool             `json:"oom_killed,omitempty"`
 	Truncated      bool             `json:"truncated,omitempty"`
+	StdoutBytes    int64            `json:"stdout_bytes" doc:"What it wrote."`
+	StderrBytes    int64            `json:"stderr_bytes"`
 }
 
 // ExecOutput is one line of a streamed command: a piece of output, or, as the last line, the
@@ -174,7 +186,8 @@ type ExecOutput struct {
 
 // ResultOf turns a command's result into its wire form.
 func ResultOf(r sandbox.ExecResult) ExecResult {
-	w := ExecResult{ExitCode: r.ExitCode, Duration: r.Duration, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Truncated: r.Truncated}
+	w := ExecResult{ExecID: r.ExecID, ExitCode: r.ExitCode, Duration: r.Duration, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled,
+		Truncated: r.Truncated, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}
 	w.Stdout, w.StdoutEncoding = Encode(r.Stdout)
 	w.Stderr, w.StderrEncoding = Encode(r.Stderr)
 	return w
@@ -185,8 +198,8 @@ func (w ExecResult) Result() (sandbox.ExecResult, error) {
 	stdout, err1 := Decode(w.Stdout, w.StdoutEncoding)
 	stderr, err2 := Decode(w.Stderr, w.StderrEncoding)
 	return sandbox.ExecResult{
-		ExitCode: w.ExitCode, Stdout: stdout, Stderr: stderr, Duration: w.Duration,
-		TimedOut: w.TimedOut, OOMKilled: w.OOMKilled, Truncated: w.Truncated,
+		ExecID: w.ExecID, ExitCode: w.ExitCode, Stdout: stdout, Stderr: stderr, Duration: w.Duration,
+		TimedOut: w.TimedOut, OOMKilled: w.OOMKilled, Truncated: w.Truncated, StdoutBytes: w.StdoutBytes, StderrBytes: w.StderrBytes,
 	}, errors.Join(err1, err2)
 }
 

@@ -64,7 +64,8 @@ func (e *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	reader, gone := io.Pipe() // the helper reads while its standard input is open
 	defer gone.Close()
 	res, err := e.help(ctx, h, helperCall{
-		args:  []string{"follow", "-id", r.ID, "-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
+		args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now),
+			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
 		stdin: reader, stdout: r.Stdout, stderr: r.Stderr,
 	})
 	if err == nil {

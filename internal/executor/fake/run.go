@@ -113,7 +113,7 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 		c.timer = time.AfterFunc(d, func() {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			c.end(x.now(), nil, code, nil)
+			c.end(x.now(), []byte(strings.Join(args[1:], " ")), code, nil)
 		})
 	default:
 		c.end(x.now(), nil, 127, nil)
@@ -132,16 +132,26 @@ func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	if c == nil {
 		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.NotFound, "sandbox %s knows no command %s", h.SandboxID, r.ID).WithReason(sandbox.ReasonExecNotFound)
 	}
+	if r.Now {
+		select {
+		case <-c.over:
+		default: // what sleeps has written nothing yet
+			return sandbox.ExecResult{}, nil
+		}
+	}
 	select {
 	case <-c.over:
 	case <-ctx.Done():
 		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "follow: %w", ctx.Err())
 	}
-	if c.err != nil {
+	if c.err != nil && !r.Now {
 		return sandbox.ExecResult{}, c.err
 	}
 	if r.Stdout != nil {
 		_, err = r.Stdout.Write(c.out[min(r.StdoutOffset, int64(len(c.out))):])
+	}
+	if r.Now {
+		return sandbox.ExecResult{}, err
 	}
 	return c.result, err
 }

@@ -44,7 +44,7 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		}
 		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
 			return map[string]sandbox.NanoUSD{gone.ID: sandbox.NanoUSD(41 + len(periods))}, nil
-		})
+		}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {

@@ -92,7 +92,7 @@ func execEndsWithItsContext(w *world) {
 	w.waitForEvent(sandbox.EventExecStarted)
 	cancel()
 	w.wantError(<-ended, sandbox.UnknownOutcome, "")
-	w.waitForEvent(sandbox.EventExecFinished) // the command was ended too
+	w.waitForEvent(sandbox.EventExecCancelled) // the command was ended too
 }
 
 // waitForEvent waits until the agent's sandbox has an event.

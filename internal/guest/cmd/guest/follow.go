@@ -15,8 +15,8 @@ import (
 const followPause = 10 * time.Millisecond
 
 // runFollow sends what a command has written after the given offsets, and goes on until it ends. It
-// ends early when standard input does: then nobody reads any more.
-func runFollow(id string, offsets [2]int64, out *wire.Writer) wire.Result {
+// ends early when standard input does: then nobody reads any more; or, with now, at once.
+func runFollow(id string, offsets [2]int64, now bool, out *wire.Writer) wire.Result {
 	conn, files, err := askKeeper(keeperMessage{Follow: id})
 	if err == nil && len(files) != 2 {
 		err = errUnknown
@@ -52,17 +52,24 @@ func runFollow(id string, offsets [2]int64, out *wire.Writer) wire.Result {
 		}
 		return nil
 	}
+	pause := followPause
+	if now {
+		pause = 0
+	}
 	for {
 		var r *wire.Result
 		select {
 		case result := <-end:
 			r = &result
-		case <-time.After(followPause):
+		case <-time.After(pause):
 		}
 		if err := copyNew(); err != nil {
 			return wire.Result{Problem: wire.ProblemFailed, Message: err.Error()}
 		}
-		if r != nil {
+		switch {
+		case now:
+			return wire.Result{}
+		case r != nil:
 			return *r
 		}
 	}

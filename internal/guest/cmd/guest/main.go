@@ -46,6 +46,7 @@ func main() {
 		id       = flags.String("id", "", "id of the command")
 		stdout   = flags.Int64("stdout", 0, "how much of its standard output is known")
 		stderr   = flags.Int64("stderr", 0, "how much of its standard error is known")
+		now      = flags.Bool("now", false, "send what is there, and no more")
 		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
 		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
 		dir      = flags.String("dir", "/workspace", "directory to unpack in")
@@ -70,7 +71,7 @@ func main() {
 	case "exec":
 		r = runExec(command{id: *id, args: flags.Args(), cwd: *cwd, timeout: *timeout}, out)
 	case "follow":
-		r = runFollow(*id, [2]int64{*stdout, *stderr}, out)
+		r = runFollow(*id, [2]int64{*stdout, *stderr}, *now, out)
 	case "kill":
 		r = runKill(*id)
 	case "tar-in":

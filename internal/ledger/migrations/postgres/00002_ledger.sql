@@ -355,6 +355,48 @@ CREATE INDEX events_of_environments ON events (at) WHERE sandbox_id = '';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 CREATE INDEX drift_findings_resolved ON drift_findings (resolved_at) WHERE resolved_at <> 0;
 
+-- Commands. What was asked for holds no values of variables, which may be secret.
+CREATE TABLE execs (
+    id            TEXT COLLATE "C"    PRIMARY KEY,
+    named         BIGINT  NOT NULL, -- 1: its caller chose the id, which is kept for ever
+    sandbox_id    TEXT COLLATE "C"    NOT NULL REFERENCES sandboxes (id),
+    lease_id      TEXT COLLATE "C"    NOT NULL,
+    generation    BIGINT  NOT NULL,
+    sequence      BIGINT  NOT NULL, -- of the event exec.started
+    command       TEXT    NOT NULL, -- JSON list
+    env_names     TEXT    NOT NULL, -- JSON list
+    cwd           TEXT    NOT NULL,
+    run_as        TEXT    NOT NULL,
+    timeout       BIGINT  NOT NULL, -- microseconds
+    detached      BIGINT  NOT NULL,
+    state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
+    started_at    BIGINT  NOT NULL,
+    finished_at   BIGINT  NOT NULL DEFAULT 0,
+    cancel_at     BIGINT  NOT NULL DEFAULT 0, -- since when it is to be ended
+    exit_code     BIGINT  NOT NULL DEFAULT 0,
+    timed_out     BIGINT  NOT NULL DEFAULT 0,
+    oom_killed    BIGINT  NOT NULL DEFAULT 0,
+    error         TEXT    NOT NULL DEFAULT '',
+    -- What it wrote in bytes; how much of that is kept; and the latter itself, where it is little: else
+    -- it is an object (leasing.outputObject).
+    stdout_bytes  BIGINT  NOT NULL DEFAULT 0,
+    stdout_kept   BIGINT  NOT NULL DEFAULT 0,
+    stdout_inline BYTEA,
+    stderr_bytes  BIGINT  NOT NULL DEFAULT 0,
+    stderr_kept   BIGINT  NOT NULL DEFAULT 0,
+    stderr_inline BYTEA,
+    -- Who follows it, and until when that is believed.
+    holder        TEXT    NOT NULL DEFAULT '',
+    held_until    BIGINT  NOT NULL DEFAULT 0
+);
+CREATE INDEX execs_lease ON execs (lease_id, generation, sequence);
+CREATE INDEX execs_sandbox ON execs (sandbox_id);
+CREATE INDEX execs_running ON execs (held_until) WHERE state = 'running';
+-- Ids that callers chose for commands that are no longer kept.
+CREATE TABLE retired_execs (
+    id TEXT COLLATE "C" PRIMARY KEY
+);
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

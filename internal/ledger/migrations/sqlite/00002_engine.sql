@@ -227,5 +227,47 @@ CREATE TABLE egress_cursors (
     PRIMARY KEY (instance, environment_id)
 ) WITHOUT ROWID;
 
+-- Commands. What was asked for holds no values of variables, which may be secret.
+CREATE TABLE execs (
+    id            TEXT    PRIMARY KEY,
+    named         INTEGER NOT NULL, -- 1: its caller chose the id, which is kept for ever
+    sandbox_id    TEXT    NOT NULL REFERENCES sandboxes (id),
+    lease_id      TEXT    NOT NULL,
+    generation    INTEGER NOT NULL,
+    sequence      INTEGER NOT NULL, -- of the event exec.started
+    command       TEXT    NOT NULL, -- JSON list
+    env_names     TEXT    NOT NULL, -- JSON list
+    cwd           TEXT    NOT NULL,
+    run_as        TEXT    NOT NULL,
+    timeout       INTEGER NOT NULL, -- microseconds
+    detached      INTEGER NOT NULL,
+    state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
+    started_at    INTEGER NOT NULL,
+    finished_at   INTEGER NOT NULL DEFAULT 0,
+    cancel_at     INTEGER NOT NULL DEFAULT 0, -- since when it is to be ended
+    exit_code     INTEGER NOT NULL DEFAULT 0,
+    timed_out     INTEGER NOT NULL DEFAULT 0,
+    oom_killed    INTEGER NOT NULL DEFAULT 0,
+    error         TEXT    NOT NULL DEFAULT '',
+    -- What it wrote in bytes; how much of that is kept; and the latter itself, where it is little: else
+    -- it is an object (leasing.outputObject).
+    stdout_bytes  INTEGER NOT NULL DEFAULT 0,
+    stdout_kept   INTEGER NOT NULL DEFAULT 0,
+    stdout_inline BLOB,
+    stderr_bytes  INTEGER NOT NULL DEFAULT 0,
+    stderr_kept   INTEGER NOT NULL DEFAULT 0,
+    stderr_inline BLOB,
+    -- Who follows it, and until when that is believed.
+    holder        TEXT    NOT NULL DEFAULT '',
+    held_until    INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX execs_lease ON execs (lease_id, generation, sequence);
+CREATE INDEX execs_sandbox ON execs (sandbox_id);
+CREATE INDEX execs_running ON execs (held_until) WHERE state = 'running';
+-- Ids that callers chose for commands that are no longer kept.
+CREATE TABLE retired_execs (
+    id TEXT PRIMARY KEY
+) WITHOUT ROWID;
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

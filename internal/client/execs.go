@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// StartExec implements sandbox.Execs. With an ID it is sent again when its answer was lost.
+func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (x sandbox.Exec, err error) {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return x, err
+	}
+	req.Detach = true
+	if req, err = req.Normalize(); err != nil {
+		return x, err
+	}
+	body := wire.ExecRequest{ID: req.ID, Detach: true, Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout}
+	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/exec" + fence(r), body: body, slow: true, once: req.ID == ""}, &x)
+}
+
+// GetExec implements sandbox.Execs.
+func (c *Client) GetExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.Exec, err error) {
+	path, err := execPath(r)
+	if err != nil {
+		return x, err
+	}
+	return x, c.call(ctx, request{method: http.MethodGet, path: path}, &x)
+}
+
+// ListExecs implements sandbox.Execs.
+func (c *Client) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox.Exec, error) {
+	path, err := leasePath(f.LeaseID)
+	if err != nil {
+		return nil, err
+	}
+	var page wire.ExecPage
+	err = c.call(ctx, request{method: http.MethodGet, path: path + "/execs" + query("state", string(f.State), "before", f.Before, "limit", number(f.Limit))}, &page)
+	return page.Execs, err
+}
+
+// CancelExec implements sandbox.Execs.
+func (c *Client) CancelExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.Exec, err error) {
+	path, err := execPath(r)
+	if err != nil {
+		return x, err
+	}
+	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/cancel", slow: true}, &x)
+}
+
+// ReadExec implements sandbox.Execs. A reader whose connection breaks asks again, from the offset that it
+// has reached.
+func (c *Client) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
+	path, err := execPath(o.ExecRef)
+	if err != nil {
+		return nil, err
+	}
+	follow := ""
+	if o.Follow {
+		follow = "true"
+	}
+	resp, err := c.send(ctx, c.slow, http.MethodGet, path+"/"+url.PathEscape(string(o.Stream))+query("offset", number(o.Offset), "follow", follow), "", wire.OctetStream, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// execPath refuses ids that a path cannot carry; no command has such an id.
+func execPath(r sandbox.ExecRef) (string, error) {
+	path, err := leasePath(r.LeaseID)
+	if err != nil {
+		return "", err
+	}
+	if r.ID == "" || r.ID == "." || r.ID == ".." {
+		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no command %q", r.LeaseID, r.ID).WithReason(sandbox.ReasonExecNotFound)
+	}
+	return path + "/execs/" + url.PathEscape(r.ID), nil
+}

@@ -1,0 +1,284 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// command is one that this process runs or follows, under its claim.
+type command struct {
+	engine *Engine
+	use    *use
+	row    ledger.Exec
+	req    sandbox.ExecRequest
+	rec    *recording
+}
+
+// Exec implements sandbox.Leases.
+func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	if err := req.CheckAttached(); err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	c, known, err := e.beginExec(ctx, r, req)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	if known != nil {
+		return e.rejoin(ctx, known, req)
+	}
+	defer c.rec.discard()
+	res, runErr := e.backends[c.use.row.Backend].Exec(ctx, e.handle(&c.use.row), c.request())
+	c.rec.fill(&res)
+	res.ExecID = c.row.ID
+	if err := c.end(ctx, res, runErr, ctx.Err() != nil); err != nil {
+		// Unavailable would be an invitation to run it twice.
+		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again", r.ID, c.row.ID, err)
+	}
+	e.sampleSoon(&c.use.row)
+	if runErr != nil && c.row.State == sandbox.ExecCancelled && ctx.Err() == nil && c.row.CancelAt != 0 {
+		return sandbox.ExecResult{}, errCancelled(&c.row)
+	}
+	return res, e.explain(ctx, c.use, runErr)
+}
+
+// errCancelled is what is said of a command that somebody ended.
+func errCancelled(x *ledger.Exec) error {
+	return sandbox.Errorf(sandbox.Failed, "command %s was cancelled: %s", x.ID, x.Error).WithReason(sandbox.ReasonExecCancelled)
+}
+
+// StartExec implements sandbox.Execs.
+func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
+	req.Detach = true
+	c, known, err := e.beginExec(ctx, r, req)
+	if err != nil {
+		return sandbox.Exec{}, err
+	}
+	id := req.ID
+	if known == nil {
+		id = c.row.ID
+		if !e.background(func() { c.run(true) }) {
+			c.use.drop()
+			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: the lease engine is closing: command %s was not started", r.ID, id)
+		}
+	}
+	return e.GetExec(ctx, sandbox.ExecRef{LeaseID: r.ID, ID: id})
+}
+
+// beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun
+// by the same request before.
+func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (*command, *ledger.Exec, error) {
+	req, err := req.Normalize()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &command{engine: e, row: ledger.Exec{
+		ID: req.ID, Named: req.ID != "", LeaseID: r.ID, Command: req.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
+		Cwd: req.Cwd, RunAs: req.User, Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
+	}}
+	if known, err := e.known(ctx, r, &c.row); err != nil || known != nil {
+		return nil, known, err
+	}
+	if req.ID == "" {
+		req.ID = e.ids(sandbox.SandboxIDLength)
+		c.row.ID = req.ID
+	}
+	c.req, c.rec = req, newRecording(req, e.state != nil)
+	c.use, err = e.enterFor(ctx, r, commandTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
+		if err := checkEnv(req.Env, s.Host.EnvBlocked); err != nil {
+			return err
+		}
+		c.row.Holder = holder
+		return record(tx, s, &c.row)
+	})
+	if err != nil {
+		if sandbox.CodeOf(err) == sandbox.Conflict { // the same request may have been quicker
+			if known, knownErr := e.known(ctx, r, &c.row); knownErr == nil && known != nil {
+				return nil, known, nil
+			}
+		}
+		return nil, nil, err
+	}
+	c.use.changes = true // a command that fails may have written before
+	return c, nil, nil
+}
+
+// checkEnv refuses variables that an environment blocks.
+func checkEnv(env map[string]string, blocked []string) error {
+	var f []sandbox.Field
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if problem := sandbox.EnvProblem(name, blocked); problem != "" {
+			f = append(f, sandbox.Field{Name: "env." + name, Problem: problem})
+		}
+	}
+	return sandbox.InvalidFields("exec", f)
+}
+
+// record stores a new command, with its event.
+func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
+	data := map[string]any{"exec_id": x.ID, "program": x.Command[0], "timeout": x.Timeout.Duration()}
+	if x.Detached {
+		data["detached"] = true
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventExecStarted, data); err != nil {
+		return err
+	}
+	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
+	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(claimTTL))
+	return tx.CreateExec(x)
+}
+
+// known returns the command that a request with a chosen id has begun before, nil when there is none.
+// Errors: Conflict when the id names another one.
+func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exec) (known *ledger.Exec, err error) {
+	if !want.Named {
+		return nil, nil
+	}
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		known, err = tx.Exec(want.ID)
+		return err
+	})
+	if err != nil || known == nil {
+		return nil, err
+	}
+	var f []sandbox.Field
+	for name, same := range map[string]bool{
+		"lease": known.LeaseID == r.ID, "generation": r.Generation == 0 || r.Generation == known.Generation,
+		"command": slices.Equal(known.Command, want.Command), "env": slices.Equal(known.EnvNames, want.EnvNames),
+		"cwd": known.Cwd == want.Cwd, "user": known.RunAs == want.RunAs, "timeout": known.Timeout == want.Timeout, "detach": known.Detached == want.Detached,
+	} {
+		if !same {
+			f = append(f, sandbox.Field{Name: name, Problem: "is another one than that of the command that has the id"})
+		}
+	}
+	if len(f) == 0 {
+		return known, nil
+	}
+	return nil, &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: f,
+		Message: fmt.Sprintf("lease %s: the id %s names another command: choose another id", r.ID, want.ID)}
+}
+
+// request is what the backend is asked for.
+func (c *command) request() sandbox.ExecRequest {
+	req := c.req
+	req.Stdout, req.Stderr = &c.rec.stdout, &c.rec.stderr
+	return req
+}
+
+// end settles a command, and ends its use of the sandbox. left: its caller went away.
+func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error, left bool) error {
+	ctx = context.WithoutCancel(ctx)
+	stored := c.engine.storeLarge(ctx, &c.row, c.rec)
+	settled := false
+	err := c.use.leave(ctx, runErr == nil && res.ExitCode == 0, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
+		settled = true
+		x, err := c.publish(tx, res, stored)
+		if err != nil || x == nil || x.State != sandbox.ExecRunning {
+			return err
+		}
+		err = settleExec(tx, s, x, res, runErr, left)
+		c.row = *x
+		return err
+	})
+	if err != nil || settled {
+		return err
+	}
+	return c.engine.store.Write(ctx, func(tx *ledger.Tx) error { // its sandbox is gone, and so has settled it
+		x, err := c.publish(tx, res, stored)
+		if err != nil || x == nil {
+			return err
+		}
+		c.row = *x
+		return tx.SaveExec(x)
+	})
+}
+
+// publish gives the command's record its output, and returns it for its caller to store; nil when
+// somebody else follows the command: what comes late changes nothing.
+func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*ledger.Exec, error) {
+	x, err := tx.Exec(c.row.ID)
+	if err != nil || x == nil || x.Holder != c.use.holder {
+		return nil, err
+	}
+	x.Stdout, x.Stderr = c.rec.stdout.output(res.StdoutBytes, stored == nil), c.rec.stderr.output(res.StderrBytes, stored == nil)
+	if x.State == sandbox.ExecRunning {
+		x.Error = c.keptProblem(stored)
+	}
+	for stream, o := range map[sandbox.ExecStream]ledger.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
+		if o.IsObject() {
+			if err := tx.ForgetObjects([]string{outputObject(x, stream)}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+// endExecs settles the commands of a sandbox that is gone. Who follows one adds what it wrote.
+func endExecs(tx *ledger.Tx, s *ledger.Sandbox) error {
+	running, err := tx.RunningExecs(s.ID)
+	for i := range running {
+		if err == nil {
+			err = settleExec(tx, s, &running[i], sandbox.ExecResult{}, errEndedWithSandbox, false)
+		}
+	}
+	return err
+}
+
+// errEndedWithSandbox is why a command failed whose sandbox was not to end.
+var errEndedWithSandbox = sandbox.Errorf(sandbox.Failed, "its sandbox ended meanwhile")
+
+// keptProblem says why less of the output is kept than could be, "" when that is not so.
+func (c *command) keptProblem(stored error) string {
+	for _, err := range []error{stored, c.rec.stdout.problem, c.rec.stderr.problem} {
+		if err != nil {
+			return "not all of its output is kept: " + err.Error()
+		}
+	}
+	return ""
+}
+
+// settleExec records how a command ended. Its caller stores the sandbox.
+func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult, runErr error, left bool) error {
+	x.FinishedAt = tx.Now
+	data := map[string]any{"exec_id": x.ID}
+	kind := sandbox.EventExecFinished
+	switch {
+	case runErr == nil:
+		x.State = sandbox.ExecFinished
+		x.ExitCode, x.TimedOut, x.OOMKilled = res.ExitCode, ledger.Flag(res.TimedOut), ledger.Flag(res.OOMKilled)
+		data["exit_code"], data["seconds"] = res.ExitCode, ledger.Span(tx.Now-x.StartedAt).Duration().D().Round(time.Millisecond).Seconds()
+		if res.TimedOut {
+			data["timed_out"] = true
+		}
+		if res.OOMKilled {
+			data["oom_killed"] = true
+		}
+	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.EndedBy.EndedByRules():
+		x.State, x.Error, kind = sandbox.ExecCancelled, whyCancelled(s, x, left), sandbox.EventExecCancelled
+		data["reason"] = x.Error
+	default:
+		x.State, x.Error, kind = sandbox.ExecFailed, runErr.Error(), sandbox.EventExecFailed
+		data["code"], data["error"] = sandbox.CodeOf(runErr), x.Error
+	}
+	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
+		return err
+	}
+	return tx.SaveExec(x)
+}
+
+func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
+	switch {
+	case x.CancelAt != 0:
+		return "somebody asked for it"
+	case left:
+		return "its caller went away"
+	default:
+		return fmt.Sprintf("its lease ended by %s", s.EndedBy)
+	}
+}

@@ -1,0 +1,229 @@
+package leasing_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (w *world) start(req sandbox.ExecRequest) sandbox.Exec {
+	w.Helper()
+	x, err := w.engine.StartExec(w.Context(), sandbox.LeaseRef{ID: annLease}, req)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return x
+}
+
+// wantExec checks where a command stands.
+func (w *world) wantExec(id string, state sandbox.ExecState) sandbox.Exec {
+	w.Helper()
+	x, err := w.engine.GetExec(w.Context(), sandbox.ExecRef{LeaseID: annLease, ID: id})
+	if err != nil || x.State != state {
+		w.Fatalf("command %s is %s (%s), want %s: %v", id, x.State, x.Error, state, err)
+	}
+	return x
+}
+
+// twoProcesses runs a test of what one reconciler leaves to another.
+func twoProcesses(t *testing.T, f func(w *world, other *world)) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.now, Poll: time.Second, NoListen: true})
+		if err != nil {
+			w.Fatal(err)
+		}
+		other := *w
+		other.store, other.stop = store, func() {}
+		other.engine = w.newEngine(store)
+		defer other.close()
+		f(w, &other)
+	})
+}
+
+func TestACommandWhoseProcessDiesIsFollowedToItsEnd(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1m"}, Timeout: sandbox.Duration(time.Hour)})
+		later(time.Second)
+		w.cutOff()
+		other.startLoop()
+		later(20 * time.Second)
+		if h := other.wantExec(x.ID, sandbox.ExecRunning); !h.FinishedAt.IsZero() {
+			w.Errorf("it runs, and finished at %v", h.FinishedAt)
+		}
+		if l := other.lease(annLease); l.Phase != sandbox.PhaseAwake {
+			w.Errorf("its sandbox is %s", l.Phase)
+		}
+		later(time.Minute)
+		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.ExitCode != 0 || got.FinishedAt.Sub(got.StartedAt) > 62*time.Second {
+			w.Errorf("it ended as %+v", got)
+		}
+	})
+}
+
+func TestACommandThatEndedUnfollowedIsSettledWithItsOutput(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "5s", "hello"}})
+		later(time.Second)
+		w.cutOff()
+		later(9 * time.Second)
+		other.startLoop()
+		later(10 * time.Second)
+		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.StdoutBytes != 5 || got.Truncated {
+			w.Errorf("it ended as %+v", got)
+		}
+		r, err := other.engine.ReadExec(w.Context(), sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: annLease, ID: x.ID}, Stream: sandbox.Stdout})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if b, err := io.ReadAll(r); string(b) != "hello" || err != nil {
+			w.Errorf("it has written %q, %v", b, err)
+		}
+	})
+}
+
+func TestASandboxDoesNotSleepUnderACommandWhoseProcessDied(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		idle := sandbox.Duration(time.Minute)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.SleepMode = &idle, sandbox.SleepStop })
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			w.Fatal(err)
+		}
+		w.acquire(ann)
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})
+		later(5 * time.Minute)
+		w.cutOff()
+		later(30 * time.Second) // longer than a claim, shorter than the command keeps its lease awake
+		other.startLoop()
+		later(2 * time.Minute)
+		other.wantExec(x.ID, sandbox.ExecRunning)
+		later(4 * time.Minute)
+		other.wantExec(x.ID, sandbox.ExecFinished)
+		later(2 * time.Minute)
+		if l := other.lease(annLease); l.Phase != sandbox.PhaseAsleep {
+			w.Errorf("after its command its sandbox is %s", l.Phase)
+		}
+	})
+}
+
+func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})
+		later(time.Second)
+		w.cutOff()
+		l := other.lease(annLease)
+		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
+		if err := errors.Join(w.backend.Sleep(w.Context(), h, sandbox.SleepStop), w.backend.Wake(w.Context(), h)); err != nil {
+			w.Fatal(err)
+		}
+		other.startLoop()
+		later(15 * time.Second)
+		if got := other.wantExec(x.ID, sandbox.ExecFailed); !strings.Contains(got.Error, "knows no command") {
+			w.Errorf("it failed: %s", got.Error)
+		}
+	})
+}
+
+func TestACommandOfADeadProcessEndsWithItsSandbox(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})
+		later(time.Second)
+		w.cutOff()
+		if _, err := other.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			w.Fatal(err)
+		}
+		other.startLoop()
+		later(15 * time.Second)
+		if got := other.wantExec(x.ID, sandbox.ExecCancelled); !strings.Contains(got.Error, "release") {
+			w.Errorf("it was cancelled: %s", got.Error)
+		}
+	})
+}
+
+func TestACommandIsFollowedAgainWhenTheConnectionBreaks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		broken := make(chan struct{})
+		w.backend.Fault(fake.OpFollow, func(context.Context) error {
+			select {
+			case <-broken:
+				return nil
+			default:
+				return sandbox.Errorf(sandbox.UnknownOutcome, "the stream broke")
+			}
+		})
+		w.backend.Fault(fake.OpExec, func(context.Context) error {
+			w.backend.Fault(fake.OpExec, nil)
+			return sandbox.Errorf(sandbox.UnknownOutcome, "the stream broke")
+		})
+		x := w.start(sandbox.ExecRequest{ID: "late", Command: []string{"sleep", "1m"}})
+		later(3 * time.Second)
+		w.wantExec(x.ID, sandbox.ExecRunning)
+		close(broken)
+		later(time.Minute) // nobody ever started it
+		w.wantExec(x.ID, sandbox.ExecFailed)
+	})
+}
+
+func TestOutputThatCannotBeStoredIsSaidToBeMissing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		w.bucket.fail(bucketDown)
+		text := strings.Repeat("x", 100_000)
+		r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(text)})
+		if err != nil || string(r.Stdout) != text || r.ExitCode != 0 {
+			w.Fatalf("%d bytes, exit code %d, %v", len(r.Stdout), r.ExitCode, err)
+		}
+		if x := w.wantExec(r.ExecID, sandbox.ExecFinished); !x.Truncated || x.StdoutBytes != 100_000 || !strings.Contains(x.Error, "the bucket is down") {
+			w.Errorf("the record is %+v", x)
+		}
+	})
+}
+
+func TestOutputOfRetiredCommandsIsDeleted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		for range 2 {
+			_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 100_000))})
+			if err != nil {
+				w.Fatal(err)
+			}
+		}
+		if n := len(w.bucket.names()); n != 2 {
+			w.Errorf("%d objects are kept", n)
+		}
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			w.Fatal(err)
+		}
+		w.cleanup = time.Hour
+		w.startLoop()
+		later(2 * time.Hour)
+		if left := w.bucket.names(); len(left) != 0 {
+			w.Errorf("left in the bucket: %v", left)
+		}
+	})
+}
+
+// cutOff cuts the world's process off from its ledger and its engine, as SIGKILL would.
+func (w *world) cutOff() {
+	w.Helper()
+	if err := w.store.Close(); err != nil {
+		w.Error(err)
+	}
+	if err := w.engine.Close(); err != nil {
+		w.Error(err)
+	}
+	synctest.Wait()
+}

@@ -1,0 +1,142 @@
+package leasing
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// overdue is how long after its timeout a command is waited for that its backend does not tell of.
+	overdue = 5 * time.Minute
+	// startTries is how often a sandbox is asked for a command whose start was not answered.
+	startTries = 5
+	// takeOverBatch bounds one look for commands that nobody follows.
+	takeOverBatch = 100
+)
+
+// run brings a detached command to its end, on the engine's life: it starts it, or only follows what
+// another process has started, and settles it. When the engine closes first, the claim runs out and the
+// next engine goes on.
+func (c *command) run(start bool) {
+	e := c.engine
+	defer c.rec.discard()
+	x, h := e.backends[c.use.row.Backend], e.handle(&c.use.row)
+	lost := false
+	for tries := int64(1); ; tries++ {
+		var res sandbox.ExecResult
+		var err error
+		if start {
+			res, err = x.Exec(e.life, h, c.request())
+			lost, start = err != nil, false
+		} else {
+			res, err = x.Follow(e.life, h, c.rec.replay(c.row.ID))
+		}
+		if e.life.Err() != nil {
+			c.use.drop()
+			return
+		}
+		if err == nil || !c.goesOn(err, lost && tries <= startTries) {
+			c.rec.fill(&res)
+			if err := c.end(e.life, res, err, false); err != nil {
+				e.log.Error("leasing: settling a command", "exec", c.row.ID, "sandbox", c.row.SandboxID, "error", err)
+			}
+			return
+		}
+		e.log.Warn("leasing: a command is followed again", "exec", c.row.ID, "sandbox", c.row.SandboxID, "attempt", tries, "error", err)
+		select {
+		case <-time.After(backoff(tries)):
+		case <-e.life.Done():
+		}
+	}
+}
+
+// goesOn reports whether a command may run still although following it failed, and wakes its sandbox
+// where that sleeps. unheard: nobody knows whether it was started.
+func (c *command) goesOn(cause error, unheard bool) bool {
+	e := c.engine
+	asleep := sandbox.CodeOf(cause) == sandbox.Conflict && sandbox.ReasonOf(cause) == sandbox.ReasonInvalidState
+	unknown := sandbox.CodeOf(cause) == sandbox.NotFound && sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+	if !sandbox.IsRetryable(cause) && !asleep && (!unknown || !unheard) {
+		return false
+	}
+	var gone bool
+	err := e.store.Read(e.life, func(tx *ledger.Tx) error {
+		s, err := mustSandbox(tx, c.row.SandboxID)
+		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+ledger.SpanOf(overdue))
+		return err
+	})
+	if err == nil && !gone && asleep {
+		err = e.toward(e.life, c.row.SandboxID, actWake)
+	}
+	if err != nil {
+		e.log.Warn("leasing: looking at the sandbox of a command", "exec", c.row.ID, "error", err)
+	}
+	return !gone
+}
+
+// TakeOverExecs follows the commands whose process has died, and returns when to look again (the zero
+// time: when something has changed).
+func (e *Engine) TakeOverExecs(ctx context.Context) (next time.Time, err error) {
+	var orphans []ledger.Exec
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if orphans, err = tx.OrphanedExecs(e.inReach(), takeOverBatch); err != nil {
+			return err
+		}
+		at, err := tx.NextOrphan()
+		if at != ledger.Never {
+			next = at.Time()
+		}
+		return err
+	})
+	for i := range orphans {
+		if err == nil {
+			err = e.takeOver(ctx, orphans[i].ID)
+		}
+	}
+	return next, err
+}
+
+// takeOver claims a command that nobody follows, and follows it; where its sandbox is to be gone, it
+// settles it.
+func (e *Engine) takeOver(ctx context.Context, id string) error {
+	c := &command{engine: e, use: &use{engine: e, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(commandTTL), changes: true}}
+	follows := false
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		follows = false
+		x, err := tx.Exec(id)
+		if err != nil || x == nil || x.State != sandbox.ExecRunning || x.HeldUntil > tx.Now {
+			return err
+		}
+		s, err := mustSandbox(tx, x.SandboxID)
+		if err != nil {
+			return err
+		}
+		if s.Desired == ledger.Gone {
+			if err := settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false); err != nil {
+				return err
+			}
+			return tx.SaveSandbox(s)
+		}
+		if err := tx.RemoveHold(s.ID, x.Holder); err != nil {
+			return err
+		}
+		x.Holder, x.HeldUntil = c.use.holder, tx.Now.Add(ledger.SpanOf(claimTTL))
+		c.row, c.use.row, follows = *x, *s, true
+		if err := tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: x.Holder, Until: tx.Now.Add(c.use.ttl)}); err != nil {
+			return err
+		}
+		return tx.SaveExec(x)
+	})
+	if err != nil || !follows {
+		return err
+	}
+	c.rec = newRecording(sandbox.ExecRequest{Detach: true}, e.state != nil)
+	c.use.keep()
+	if !e.background(func() { c.run(false) }) {
+		c.use.drop()
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package leasing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// execOf returns a command of a lease, as it stands at the last event of its sandbox.
+func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*ledger.Exec, int64, error) {
+	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
+		return nil, 0, err
+	}
+	x, err := tx.Exec(r.ID)
+	if err != nil {
+		return nil, 0, err
+	}
+	if x == nil || x.LeaseID != r.LeaseID {
+		return nil, 0, sandbox.Errorf(sandbox.NotFound, "lease %s has no command %s, or it is no longer kept", r.LeaseID, r.ID).WithReason(sandbox.ReasonExecNotFound)
+	}
+	s, err := mustSandbox(tx, x.SandboxID)
+	if err != nil {
+		return nil, 0, err
+	}
+	return x, s.LastSequence, nil
+}
+
+func (e *Engine) readExecRow(ctx context.Context, r sandbox.ExecRef) (x *ledger.Exec, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		x, _, err = execOf(tx, r)
+		return err
+	})
+	return x, err
+}
+
+// GetExec implements sandbox.Execs.
+func (e *Engine) GetExec(ctx context.Context, r sandbox.ExecRef) (view sandbox.Exec, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		x, last, err := execOf(tx, r)
+		if err == nil {
+			view = x.Domain(last)
+		}
+		return err
+	})
+	return view, err
+}
+
+// ListExecs implements sandbox.Execs.
+func (e *Engine) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []sandbox.Exec, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
+			return err
+		}
+		rows, err := tx.ListExecs(f)
+		if err != nil {
+			return err
+		}
+		last := make(map[string]int64)
+		for i := range rows {
+			id := rows[i].SandboxID
+			if _, ok := last[id]; !ok {
+				s, err := mustSandbox(tx, id)
+				if err != nil {
+					return err
+				}
+				last[id] = s.LastSequence
+			}
+			list = append(list, rows[i].Domain(last[id]))
+		}
+		return nil
+	})
+	return list, err
+}
+
+// cancelPause is how often a command is ended again that is to end: it may only just be starting.
+const cancelPause = time.Second
+
+// CancelExec implements sandbox.Execs.
+func (e *Engine) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
+	var x *ledger.Exec
+	var s *ledger.Sandbox
+	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		if x, _, err = execOf(tx, r); err != nil {
+			return err
+		}
+		if s, err = mustSandbox(tx, x.SandboxID); err != nil || x.State != sandbox.ExecRunning || x.CancelAt != 0 {
+			return err
+		}
+		x.CancelAt = tx.Now
+		return tx.SaveExec(x)
+	})
+	if err != nil {
+		return sandbox.Exec{}, err
+	}
+	for x.State == sandbox.ExecRunning {
+		changed := e.store.Changed()
+		if err := e.endExec(ctx, s, x); err != nil {
+			return sandbox.Exec{}, err
+		}
+		if x, err = e.readExecRow(ctx, r); err != nil {
+			return sandbox.Exec{}, err
+		}
+		switch {
+		case x.State != sandbox.ExecRunning:
+		case x.HeldUntil <= ledger.At(e.now()):
+			err = e.takeOver(ctx, x.ID)
+		default:
+			err = e.pause(ctx, changed, ledger.At(e.now().Add(cancelPause)))
+		}
+		if err != nil {
+			return sandbox.Exec{}, err
+		}
+	}
+	return e.GetExec(ctx, r)
+}
+
+// endExec has the backend end a command. What is gone has ended.
+func (e *Engine) endExec(ctx context.Context, s *ledger.Sandbox, x *ledger.Exec) error {
+	backend, err := e.backendFor(s.Backend)
+	if err != nil {
+		return err
+	}
+	err = backend.EndExec(ctx, e.handle(s), x.ID, x.RunAs)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}
+
+// ReadExec implements sandbox.Execs.
+func (e *Engine) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
+	var f []sandbox.Field
+	if o.Stream != sandbox.Stdout && o.Stream != sandbox.Stderr {
+		f = append(f, sandbox.Field{Name: "stream", Problem: "must be stdout or stderr"})
+	}
+	if o.Offset < 0 {
+		f = append(f, sandbox.Field{Name: "offset", Problem: "must not be negative"})
+	}
+	if err := sandbox.InvalidFields("exec output", f); err != nil {
+		return nil, err
+	}
+	x, err := e.readExecRow(ctx, o.ExecRef)
+	if err != nil {
+		return nil, err
+	}
+	if x.State != sandbox.ExecRunning {
+		return e.kept(ctx, x, o.Stream, o.Offset)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	out, in := io.Pipe()
+	r := &outputReader{PipeReader: out, cancel: cancel, done: make(chan struct{})}
+	replay := sandbox.Replay{ID: x.ID, Now: !o.Follow, Stdout: in, StdoutOffset: o.Offset, StderrOffset: sandbox.MaxKeptOutput}
+	if o.Stream == sandbox.Stderr {
+		replay = sandbox.Replay{ID: x.ID, Now: !o.Follow, Stderr: in, StderrOffset: o.Offset, StdoutOffset: sandbox.MaxKeptOutput}
+	}
+	go func() { // ends with the reader, which waits for it
+		defer close(r.done)
+		_, err := e.replay(ctx, o.ExecRef, replay)
+		in.CloseWithError(err) // nil means EOF
+	}()
+	return r, nil
+}
+
+// outputReader reads what a command writes while it runs.
+type outputReader struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Close ends the reading, and waits until it has ended.
+func (r *outputReader) Close() error {
+	err := r.PipeReader.Close()
+	r.cancel()
+	<-r.done
+	return err
+}
+
+// kept returns what is kept of a stream of a command that has ended.
+func (e *Engine) kept(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream, offset int64) (io.ReadCloser, error) {
+	o := x.Stdout
+	if stream == sandbox.Stderr {
+		o = x.Stderr
+	}
+	offset = min(offset, o.Kept)
+	switch {
+	case !o.IsObject():
+		return io.NopCloser(bytes.NewReader(o.Inline[offset:])), nil
+	case e.state == nil:
+		return nil, errNoOutputStore
+	case offset == o.Kept:
+		return io.NopCloser(bytes.NewReader(nil)), nil
+	default:
+		r, err := e.state.Open(ctx, outputObject(x, stream), offset)
+		return r, asError(err)
+	}
+}
+
+// counted counts what reaches a writer, which may be nil.
+type counted struct {
+	w  io.Writer
+	at *int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := len(p), error(nil)
+	if c.w != nil {
+		n, err = c.w.Write(p)
+	}
+	*c.at += int64(n)
+	return n, err
+}
+
+// replay passes on what a command has written and, unless only what is there now is wanted, what it
+// writes until it has ended and its end is recorded. It needs no claim: any number may do it.
+func (e *Engine) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Replay) (*ledger.Exec, error) {
+	stdout, stderr := counted{want.Stdout, &want.StdoutOffset}, counted{want.Stderr, &want.StderrOffset}
+	for tries := int64(1); ; tries++ {
+		changed := e.store.Changed()
+		x, err := e.readExecRow(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if x.State != sandbox.ExecRunning {
+			return x, errors.Join(e.passRest(ctx, x, sandbox.Stdout, stdout), e.passRest(ctx, x, sandbox.Stderr, stderr))
+		}
+		live := want
+		live.Stdout, live.Stderr = stdout, stderr
+		err = e.followLive(ctx, x, live)
+		if want.Now && sandbox.ReasonOf(err) == sandbox.ReasonExecNotFound {
+			return x, nil // it is about to begin
+		}
+		if want.Now || ctx.Err() != nil {
+			return x, err
+		}
+		until := e.now().Add(claimTTL) // its end is about to be recorded
+		if err != nil {
+			until = e.now().Add(backoff(tries))
+		}
+		if err := e.pause(ctx, changed, ledger.At(until)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// followLive reads a command in its sandbox.
+func (e *Engine) followLive(ctx context.Context, x *ledger.Exec, r sandbox.Replay) error {
+	var s *ledger.Sandbox
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = mustSandbox(tx, x.SandboxID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	backend, err := e.backendFor(s.Backend)
+	if err != nil {
+		return err
+	}
+	_, err = backend.Follow(ctx, e.handle(s), r)
+	return err
+}
+
+// passRest passes on what is kept of a stream beyond what was passed on before.
+func (e *Engine) passRest(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream, to counted) error {
+	if to.w == nil {
+		return nil
+	}
+	r, err := e.kept(ctx, x, stream, *to.at)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, r)
+	return errors.Join(err, r.Close())
+}
+
+// rejoin returns the output and the result of a command that was begun by the same request before.
+func (e *Engine) rejoin(ctx context.Context, known *ledger.Exec, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	req, err := req.Normalize()
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	rec := newRecording(req, false)
+	defer rec.discard()
+	x, err := e.replay(ctx, sandbox.ExecRef{LeaseID: known.LeaseID, ID: known.ID}, rec.replay(known.ID))
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	res := sandbox.ExecResult{ExecID: x.ID, ExitCode: x.ExitCode, Duration: ledger.Span(x.FinishedAt - x.StartedAt).Duration(),
+		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes}
+	rec.fill(&res)
+	res.Truncated = res.Truncated || x.Stdout.Kept < x.Stdout.Bytes || x.Stderr.Kept < x.Stderr.Bytes
+	switch x.State {
+	case sandbox.ExecCancelled:
+		return sandbox.ExecResult{}, errCancelled(x)
+	case sandbox.ExecFailed:
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.Failed, "command %s: %s", x.ID, x.Error).WithReason(sandbox.ReasonExecFailed)
+	default:
+		return res, nil
+	}
+}

@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Flag is a truth value as it is stored, 0 or 1.
+type Flag bool
+
+// Value implements driver.Valuer.
+func (f Flag) Value() (driver.Value, error) {
+	if f {
+		return int64(1), nil
+	}
+	return int64(0), nil
+}
+
+// Scan implements sql.Scanner.
+func (f *Flag) Scan(v any) error {
+	n, ok := v.(int64)
+	if !ok {
+		return fmt.Errorf("%v is no flag", v)
+	}
+	*f = n != 0
+	return nil
+}
+
+// Exec is a row of execs: one command.
+type Exec struct {
+	ID         string `gorm:"primaryKey"`
+	Named      Flag
+	SandboxID  string
+	LeaseID    string
+	Generation int64
+	Sequence   int64
+	Command    []string `gorm:"serializer:json"`
+	EnvNames   []string `gorm:"serializer:json"`
+	Cwd        string
+	RunAs      string
+	Timeout    Span
+	Detached   Flag
+
+	State      sandbox.ExecState
+	StartedAt  Time
+	FinishedAt Time
+	CancelAt   Time
+	ExitCode   int
+	TimedOut   Flag
+	OOMKilled  Flag `gorm:"column:oom_killed"`
+	Error      string
+	Stdout     Output `gorm:"embedded;embeddedPrefix:stdout_"`
+	Stderr     Output `gorm:"embedded;embeddedPrefix:stderr_"`
+
+	Holder    string
+	HeldUntil Time
+}
+
+// Output is what is known of one stream of a command that has ended.
+type Output struct {
+	Bytes int64
+	Kept  int64
+	// Inline is all that is kept, unless that is an object.
+	Inline []byte
+}
+
+// IsObject reports whether what is kept is an object.
+func (o Output) IsObject() bool { return o.Kept > int64(len(o.Inline)) }
+
+// Domain returns the command as it stands at an event of its sandbox.
+func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
+	return sandbox.Exec{
+		ID: x.ID, LeaseID: x.LeaseID, Generation: x.Generation, SandboxID: x.SandboxID,
+		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.RunAs, Timeout: x.Timeout.Duration(), Detached: bool(x.Detached),
+		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(), ExitCode: x.ExitCode,
+		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
+		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,
+		Truncated:         x.Stdout.Kept < x.Stdout.Bytes || x.Stderr.Kept < x.Stderr.Bytes,
+		LastEventSequence: lastSequence,
+	}
+}
+
+// Exec returns a command, nil when there is none of that id.
+func (tx *Tx) Exec(id string) (*Exec, error) { return first[Exec](tx, "id = ?", id) }
+
+// CreateExec stores a new command. Errors: Conflict for an id that was ever used.
+func (tx *Tx) CreateExec(x *Exec) error {
+	if x.Named {
+		var used int64
+		err := tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) FROM retired_execs WHERE id = @id)",
+			map[string]any{"id": x.ID}).Scan(&used).Error
+		if err != nil {
+			return unavailable("looking for a command", err)
+		}
+		if used > 0 {
+			return sandbox.Errorf(sandbox.Conflict, "the id %s was used for another command, and names no other one: choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
+		}
+	}
+	return tx.create(x)
+}
+
+// SaveExec stores a changed command.
+func (tx *Tx) SaveExec(x *Exec) error { return tx.save(x) }
+
+// ListExecs returns the commands of a lease, the latest first, without what they wrote.
+func (tx *Tx) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
+	q := tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
+		Order("generation DESC, sequence DESC").Limit(pageSize(f.Limit))
+	if f.State != "" {
+		q = q.Where("state = ?", f.State)
+	}
+	if f.Before != "" {
+		last, err := tx.Exec(f.Before)
+		if err != nil {
+			return nil, err
+		}
+		if last == nil || last.LeaseID != f.LeaseID {
+			return nil, sandbox.Errorf(sandbox.NotFound, "lease %s has no command %s: list from the latest", f.LeaseID, f.Before).WithReason(sandbox.ReasonExecNotFound)
+		}
+		q = q.Where("(generation, sequence) < (?, ?)", last.Generation, last.Sequence)
+	}
+	return find[Exec](q)
+}
+
+// ExtendExecs pushes to until how long the commands that the given holders follow are theirs.
+func (tx *Tx) ExtendExecs(holders []string, until Time) error {
+	_, err := rowCount("extending commands", tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
+	return err
+}
+
+// RunningExecs returns the commands of a sandbox that run.
+func (tx *Tx) RunningExecs(sandboxID string) ([]Exec, error) {
+	return find[Exec](tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
+}
+
+// OrphanedExecs returns commands that run and that nobody follows, the longest so first: those whose
+// sandbox is on one of the given instances, or is to be gone.
+func (tx *Tx) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
+	return find[Exec](tx.db.Where("state = 'running' AND held_until <= ?", tx.Now).
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR instance IN ?))", instances).
+		Order("held_until").Limit(limit))
+}
+
+// retireExecs removes the commands of sandboxes that are retired, dooms what they wrote, and keeps the
+// ids that somebody chose.
+func (tx *Tx) retireExecs(sandboxIDs []string, objects func(*Exec) []string) error {
+	rows, err := find[Exec](tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	for i := range rows {
+		x := &rows[i]
+		if x.Named {
+			if err := tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
+				return unavailable("retiring commands", err)
+			}
+		}
+		for _, object := range objects(x) {
+			if err := tx.DoomObject(object, tx.Now); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = rowCount("retiring commands", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
+	return err
+}
+
+// NextOrphan returns when the next command that runs is followed by nobody, Never when none does.
+func (tx *Tx) NextOrphan() (Time, error) {
+	var first []Time
+	err := tx.db.Model(&Exec{}).Where("state = 'running' AND held_until > ?", tx.Now).Order("held_until").Limit(1).Pluck("held_until", &first).Error
+	if err != nil || len(first) == 0 {
+		return Never, unavailable("looking for commands", err)
+	}
+	return first[0], nil
+}
