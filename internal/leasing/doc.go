@@ -67,6 +67,22 @@
 // An object's name is stored, as doomed, before anything is uploaded under it; publishing takes it off
 // that list and puts the one that it replaces there. CollectStates deletes what is doomed and due.
 //
+// # Commands
+//
+// A command is a row of execs, made in the transaction that begins its use of the sandbox and settled in
+// the one that ends it. Its holder, the process that runs or follows it, has it until held_until, which the
+// heartbeat extends; only the holder settles it, or the kill that makes its sandbox gone.
+//
+//	            result            the holder has the backend's word how it ended
+//	running ──────────────> finished
+//	   │ └────────────────> failed      it was not run, or the sandbox knows nothing of it any more
+//	   └──────────────────> cancelled   cancel_at is set, its caller left, or its lease ended by the rules
+//
+// When its holder dies, the command goes on: the sandbox keeps its first output and its end (Runner.Follow).
+// Who finds held_until passed takes the command over, and follows it from its beginning. Until then
+// its use keeps the lease awake (commandTTL). An object with its output is doomed before it is stored,
+// and settling publishes it.
+//
 // # Who may write what
 //
 // Nobody else's word counts than that of the backend instance that the row names. Every request and
