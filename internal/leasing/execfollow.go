@@ -82,13 +82,15 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 func (e *Engine) TakeOverExecs(ctx context.Context) (next time.Time, err error) {
 	var orphans []ledger.Exec
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if orphans, err = tx.OrphanedExecs(e.inReach(), takeOverBatch); err != nil {
+		at, err := tx.NextOrphan()
+		if err != nil || at == ledger.Never {
 			return err
 		}
-		at, err := tx.NextOrphan()
-		if at != ledger.Never {
+		if at > tx.Now {
 			next = at.Time()
+			return nil
 		}
+		orphans, err = tx.OrphanedExecs(e.inReach(), takeOverBatch)
 		return err
 	})
 	for i := range orphans {

@@ -167,10 +167,11 @@ func (tx *Tx) retireExecs(sandboxIDs []string, objects func(*Exec) []string) err
 	return err
 }
 
-// NextOrphan returns when the next command that runs is followed by nobody, Never when none does.
+// NextOrphan returns since when a command that runs is followed by nobody, or when the first one will be
+// unless its holder lives; Never when none runs.
 func (tx *Tx) NextOrphan() (Time, error) {
 	var first []Time
-	err := tx.db.Model(&Exec{}).Where("state = 'running' AND held_until > ?", tx.Now).Order("held_until").Limit(1).Pluck("held_until", &first).Error
+	err := tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
 		return Never, unavailable("looking for commands", err)
 	}
