@@ -76,7 +76,7 @@ func TestStateGoesFromOneGenerationToTheNext(t *testing.T) {
 	w.wantRemembered(agent(1), 3, "it snowed")
 }
 
-func TestStateOfASandboxThatEndsItselfIsSaved(t *testing.T) {
+func TestSandboxThatIsKilledGoesOnWithItsFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.environment("rpg", keeping, func(p *sandbox.PutEnvironment) {
@@ -86,7 +86,16 @@ func TestStateOfASandboxThatEndsItselfIsSaved(t *testing.T) {
 	l := w.acquire(agent(1), "rpg")
 	w.remember(l.ID, "the deadline")
 	w.docker("kill", w.container(l))
-	w.eventually("the crash is seen and all of it gone", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	w.eventually("it was started again", func() bool {
+		is := w.lease(l.ID)
+		return is.ErrorCode == sandbox.ReasonCrashed && is.SandboxState == sandbox.SandboxReady
+	})
+	w.wantRemembered(agent(1), 1, "the deadline")
+	// Killed again, it is released: what is on its disk is saved, whether or not it was started meanwhile.
+	w.docker("kill", w.container(l))
+	if _, err := w.service.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+		t.Fatal(err)
+	}
 	w.wantRemembered(agent(1), 2, "the deadline")
 }
 

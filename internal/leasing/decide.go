@@ -54,6 +54,9 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		}
 		return actSpawn, now, nil
 	}
+	if isDown(s) {
+		return restart(s, now)
+	}
 	if interrupted(s, now) {
 		return actThaw, now, nil
 	}

@@ -42,6 +42,15 @@
 // desired never goes back to present, and phase never leaves gone: the next life is the next
 // generation, on its own row.
 //
+// # Crashes
+//
+// A sandbox that stops under us is asleep (stopped, by crashed) and down since then; its next step is a
+// wake, which starts it in place (crash.go). What it had under /workspace and /data is there, its
+// processes are not. It is well again once it has run for 30 s, and its lease ends by crashed when it was
+// not for 5 minutes: a restart of the engine, which stops all of them, ends no game. Time in which its
+// instance is away does not count, and what is missing is vanished, never made again. One that slept is
+// started by its next use; one of a pool is ended at once.
+//
 // # State
 //
 // Where an environment keeps /data, a sandbox has a role to what its key names (state.go):

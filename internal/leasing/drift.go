@@ -106,12 +106,12 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 			state(sandbox.DriftChanged, restState(s))
 		}
 	case sandbox.StatePaused:
-		if !asleep || s.SleepMode == sandbox.SleepStop {
+		if !asleep || s.Stands == sandbox.SandboxStopped {
 			state(sandbox.DriftChanged, sandbox.StateRunning)
 		}
 	default:
 		switch {
-		case asleep && s.SleepMode == sandbox.SleepStop:
+		case asleep && s.Stands == sandbox.SandboxStopped:
 		case o.OOMKilled:
 			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
 		default:
@@ -133,7 +133,7 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 }
 
 func restState(s *ledger.Sandbox) sandbox.State {
-	if s.SleepMode == sandbox.SleepStop {
+	if s.Stands == sandbox.SandboxStopped {
 		return sandbox.StateStopped
 	}
 	return sandbox.StatePaused
@@ -160,8 +160,13 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 			}
 		}
 	}
+	if ranLongEnough(s, tx.Now) {
+		if err := recovered(tx, s); err != nil {
+			return err
+		}
+	}
 	s.ObservedAt = tx.Now
-	if pooled(s) {
+	if pooled(s) && s.Desired == ledger.Present {
 		s.DueAt = tx.Now // woken by somebody, it goes back to sleep
 	}
 	return nil
@@ -185,12 +190,7 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 	case d.field != "state":
 		return nil
 	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
-		// What was ready is never started again in the same generation: its processes are lost.
-		if err := tx.EnterState(s, sandbox.PhaseGone, max(ledger.At(o.StoppedAt), s.ReadyAt), nil); err != nil {
-			return err
-		}
-		code, reason := whyStopped(o)
-		return e.endLease(tx, s, ending{by: sandbox.EndedByCrashed, code: code, reason: reason, at: tx.Now})
+		return e.stopped(tx, s, o)
 	case o.State == sandbox.StatePaused:
 		s.StopReason = sandbox.StopOutside
 		data["mode"], data["reason"] = sandbox.SleepPause, s.StopReason

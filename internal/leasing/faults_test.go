@@ -255,25 +255,6 @@ func (w *world) findings(kinds ...sandbox.DriftKind) []sandbox.DriftFinding {
 	return found
 }
 
-func TestStoppedAndOutOfMemoryEndTheLease(t *testing.T) {
-	for _, kind := range []sandbox.DriftKind{sandbox.DriftStopped, sandbox.DriftOutOfMemory} {
-		t.Run(string(kind), func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.startLoop()
-				w.environment()
-				l := w.acquire(ann)
-				later(time.Second)
-				w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
-					o.State, o.ExitCode, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, 137, kind == sandbox.DriftOutOfMemory, time.Now()
-				})
-				later(time.Second)
-				w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
-				w.findings(kind)
-			})
-		})
-	}
-}
-
 func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

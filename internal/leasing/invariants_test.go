@@ -344,11 +344,12 @@ func standsWhereItIs(p *picture, _ *known) string {
 		case s.Phase == sandbox.PhaseGone:
 		case s.Desired == ledger.Gone:
 			want = sandbox.SandboxDeleting
-		case s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.StopReason != sandbox.StopOutside:
+		case s.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,
+			s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.StopReason != sandbox.StopOutside:
 			want = sandbox.SandboxStopped
 		}
 		failed := s.EndedBy != "" && !s.EndedBy.EndedByRules()
-		if s.Stands != want || failed != (s.ErrorCode != "") || s.Phase == sandbox.PhaseAsleep && s.StopReason == "" {
+		if s.Stands != want || failed && s.ErrorCode == "" || s.Phase == sandbox.PhaseAsleep && s.StopReason == "" {
 			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)", p.name(id), s.Phase, s.Desired, s.Stands, s.ErrorCode, s.StopReason)
 		}
 	}
@@ -366,7 +367,7 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 		billed := s.Phase == sandbox.PhaseAwake || s.Phase == sandbox.PhaseAsleep
 		var want []sandbox.Phase
 		switch {
-		case billed && (s.EndedBy == sandbox.EndedByVanished || s.EndedBy == sandbox.EndedByCrashed):
+		case billed && s.EndedBy == sandbox.EndedByVanished:
 			// It was last used when it was last there, and is only to be cleaned up.
 		case billed:
 			want = []sandbox.Phase{s.Phase}

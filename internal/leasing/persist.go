@@ -103,7 +103,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 			out.unread = true
 			return out
 		}
-		out.frozen = t.row.EndedBy != sandbox.EndedByCrashed // that had stopped
+		out.frozen = true
 	}
 	data, err := x.Export(ctx, h)
 	if err != nil {

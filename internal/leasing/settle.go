@@ -95,8 +95,11 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
-		if s.SleepMode == sandbox.SleepStop {
+		if t.row.Stands == sandbox.SandboxStopped {
 			s.CPUMark = 0 // it started anew, and so did the engine's count
+		}
+		if s.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
+			s.DownSince, s.Crashes = tx.Now, 0
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
@@ -164,6 +167,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	s.Attempts++
 	s.LastError = cause.Error()
 	s.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Attempts)))
+	restartFailed(s, tx.Now, code)
 	e.log.Warn("leasing: step failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID,
 		"action", t.action, "attempt", s.Attempts, "error", cause)
 	if t.action == actKill && s.Attempts == 1 {

@@ -2,7 +2,6 @@ package leasing
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -10,8 +9,11 @@ import (
 
 // Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
 
-func standing(s *ledger.Sandbox) sandbox.Standing {
+func standing(s *ledger.Sandbox, now ledger.Time) sandbox.Standing {
 	is := sandbox.Standing{SandboxState: s.Stands, StateChangedAt: s.ChangedAt.Time(), ErrorCode: s.ErrorCode, ErrorMessage: s.ErrorMessage}
+	if s.Desired == ledger.Present && ranLongEnough(s, now) { // also where nobody has noted it yet
+		is.ErrorCode, is.ErrorMessage = "", ""
+	}
 	if is.SandboxState == sandbox.SandboxAsleep || is.SandboxState == sandbox.SandboxStopped {
 		is.StopReason = s.StopReason
 	}
@@ -78,12 +80,4 @@ func tellEnd(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 // failedToBegin is the end of a lease whose sandbox will never be ready.
 func failedToBegin(cause error, at ledger.Time) ending {
 	return ending{by: sandbox.EndedByFailed, code: cmp.Or(sandbox.ReasonOf(cause), sandbox.ReasonCreationFailed), reason: cause.Error(), at: at}
-}
-
-// whyStopped says what ended a sandbox that nobody had asked to end.
-func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
-	if o.OOMKilled {
-		return sandbox.ReasonOutOfMemory, "it ran out of memory"
-	}
-	return sandbox.ReasonCrashed, fmt.Sprintf("its processes ended with exit code %d and nobody had asked for it", o.ExitCode)
 }

@@ -197,7 +197,7 @@ func (m *meter) pass() {
 				m.backend.Burn(id, cpu)
 				row.CPUSeconds += cpu.Seconds()
 			}
-		case sandbox.StatePaused:
+		case sandbox.StatePaused, sandbox.StateStopped: // one that is down is billed as one that sleeps
 			row.AsleepSeconds += length.Seconds()
 		}
 	}
@@ -328,7 +328,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	m.Helper()
 	generations := int64(0)
-	endedItself := s.EndedBy == sandbox.EndedByVanished || s.EndedBy == sandbox.EndedByCrashed
+	endedItself := s.EndedBy == sandbox.EndedByVanished
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations

@@ -2,6 +2,7 @@ package leasing
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -205,16 +206,20 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 		e.log.Warn("leasing: looking at a sandbox after a failure in it", "sandbox", u.row.ID, "error", err)
 		return asError(cause)
 	}
-	var ended error
+	explained := cause
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, held, err := sandboxAndHold(tx, u.row.ID)
-		if err == nil && !live(s, held, tx.Now) {
-			ended = errEnded(s, held, tx.Now)
+		switch {
+		case err != nil:
+		case !live(s, held, tx.Now):
+			explained = errEnded(s, held, tx.Now)
+		case isDown(s):
+			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, its processes are not", s.Lease(), cause, s.ErrorMessage)
 		}
 		return err
 	})
-	if err == nil && ended != nil {
-		return ended
+	if err == nil {
+		return asError(explained)
 	}
 	return asError(cause) // also where the ledger cannot be asked: what failed is no better known then
 }

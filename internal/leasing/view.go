@@ -70,7 +70,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 	l := sandbox.Lease{
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
-		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, Standing: standing(s), Backend: s.Backend, Instance: s.Instance,
+		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, Standing: standing(s, now), Backend: s.Backend, Instance: s.Instance,
 		Image: s.Image, Resources: s.Resources(), Network: s.Network,
 		TTL: s.TTL.Duration(), MaxLifetime: s.MaxLifetime.Duration(), SleepAfter: s.SleepAfter.Duration(),
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,

@@ -138,6 +138,10 @@ type Sandbox struct {
 	StopReason   sandbox.StopReason
 	ErrorCode    sandbox.Reason
 	ErrorMessage string
+	// DownSince is since when it has not been well after it stopped by itself, 0 when it is; Crashes
+	// counts how often it has stopped since.
+	DownSince Time
+	Crashes   int64
 	// LedgerID is the label under which its backend knows an adopted sandbox; "" is this ledger's.
 	LedgerID string
 	// PooledAt is when it was made for a warm pool, 0 if it was not.

@@ -55,6 +55,7 @@ const (
 	StopPool     StopReason = "warm_pool" // it waits for a lease
 	StopLastSave StopReason = "last_save" // its /data is being saved before it is removed
 	StopOutside  StopReason = "outside"   // somebody else did it on the backend
+	StopCrashed  StopReason = "crashed"   // it stopped by itself, and is started again
 )
 
 // Standing is where a sandbox stands, since when, and what brought it there.
@@ -63,8 +64,9 @@ type Standing struct {
 	// StateChangedAt is when SandboxState became what it is.
 	StateChangedAt time.Time `json:"state_changed_at,omitzero" doc:"When sandbox_state became what it is."`
 	// StopReason is set while it is asleep or stopped.
-	StopReason StopReason `json:"stop_reason,omitempty" doc:"Why it is asleep or stopped: idle_ttl, request, warm_pool, last_save or outside."`
-	// ErrorCode and ErrorMessage say why it failed, for as long as the sandbox is known.
-	ErrorCode    Reason `json:"error_code,omitempty" doc:"Why the sandbox failed, for programs."`
-	ErrorMessage string `json:"error_message,omitempty" doc:"Why the sandbox failed, in words."`
+	StopReason StopReason `json:"stop_reason,omitempty" doc:"Why it is asleep or stopped: idle_ttl, request, warm_pool, last_save, outside or crashed."`
+	// ErrorCode and ErrorMessage say why it failed, for as long as the sandbox is known, or why it
+	// stopped, until it has run for a while again.
+	ErrorCode    Reason `json:"error_code,omitempty" doc:"Why the sandbox failed, or stopped by itself, for programs."`
+	ErrorMessage string `json:"error_message,omitempty" doc:"Why the sandbox failed, or stopped by itself, in words."`
 }

@@ -46,7 +46,7 @@ func (e *Executor) engine(ctx context.Context) (system.Info, error) {
 	}
 	if !info.LiveRestoreEnabled {
 		e.warned.Do(func() {
-			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine ends every sandbox; set \"live-restore\": true in its daemon.json",
+			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine stops every sandbox and ends its processes; set \"live-restore\": true in its daemon.json",
 				"engine", info.ID, "host", e.api.DaemonHost())
 		})
 	}

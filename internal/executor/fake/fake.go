@@ -226,6 +226,9 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 		x.mu.Unlock()
 		return notFound(h)
 	}
+	if b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning {
+		b.cpu, b.obs.StartedAt = 0, x.now()
+	}
 	b.obs.State = to
 	if to == sandbox.StateStopped {
 		b.secrets = nil

@@ -64,6 +64,8 @@ UPDATE sandboxes SET changed_at = max(leased_at, ready_at, ended_at, destroyed_a
 ALTER TABLE sandboxes ADD COLUMN stop_reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN error_code TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN error_message TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN down_since INTEGER NOT NULL DEFAULT 0; -- not well since it stopped by itself; 0 when it is
+ALTER TABLE sandboxes ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0; -- how often it has stopped since
 UPDATE sandboxes SET error_code = 'sandbox_' || replace(ended_by, 'failed', 'creation_failed'), error_message = end_reason
     WHERE ended_by IN ('failed', 'crashed', 'vanished');
 

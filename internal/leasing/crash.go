@@ -1,0 +1,113 @@
+package leasing
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A sandbox that stops under us is started again in place: an engine that restarts without live-restore
+// stops every container, and a game does not end by that. Its files are there, its processes and their
+// memory are not. One that cannot be started, or does not stay up, fails.
+const (
+	// crashClears is how long it has to run until it counts as well again.
+	crashClears = 30 * time.Second
+	// crashFails is how long it may not be well. The time in which its backend is away does not count.
+	crashFails = 5 * time.Minute
+)
+
+// stopped records that a sandbox was found stopped, which nobody had asked for. Its caller saves the row.
+func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
+	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
+		if s.DownSince == 0 || ranLongEnough(s, at) {
+			s.DownSince, s.Crashes = tx.Now, 0
+		}
+		s.Crashes++
+		s.DueAt = restartAt(s, tx.Now)
+	}
+	s.Attempts, s.LastError = 0, ""
+	s.StopReason = sandbox.StopCrashed
+	s.ErrorCode, s.ErrorMessage = whyStopped(o)
+	err := e.enterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, map[string]any{
+		"reason": s.StopReason, "error_code": s.ErrorCode, "error_message": s.ErrorMessage})
+	switch {
+	case err != nil:
+		return err
+	case pooled(s): // another one is made as fast
+		return e.endLease(tx, s, crashed(s, tx.Now))
+	case s.Crashes > 1 && s.DownSince.Add(ledger.SpanOf(crashFails)) <= tx.Now:
+		return e.endLease(tx, s, crashed(s, tx.Now))
+	}
+	return nil
+}
+
+// whyStopped says what ended a sandbox that nobody had asked to end.
+func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
+	if o.OOMKilled {
+		return sandbox.ReasonOutOfMemory, "it ran out of memory"
+	}
+	return sandbox.ReasonCrashed, fmt.Sprintf("its processes ended with exit code %d and nobody had asked for it", o.ExitCode)
+}
+
+// ranLongEnough reports whether a sandbox had run for so long at a moment that what was before is over.
+func ranLongEnough(s *ledger.Sandbox, at ledger.Time) bool {
+	return s.Phase == sandbox.PhaseAwake && at >= s.ChangedAt.Add(ledger.SpanOf(crashClears))
+}
+
+// isDown reports whether a sandbox should run and does not.
+func isDown(s *ledger.Sandbox) bool {
+	return s.Phase == sandbox.PhaseAsleep && s.StopReason == sandbox.StopCrashed && s.DownSince != 0
+}
+
+// restartAt is when a sandbox that is down is started again: the first time at once.
+func restartAt(s *ledger.Sandbox, stopped ledger.Time) ledger.Time {
+	if s.Crashes <= 1 {
+		return stopped
+	}
+	return stopped.Add(ledger.SpanOf(backoff(s.Crashes - 1)))
+}
+
+// restart returns the next step of a sandbox that is down, and its ending once it was tried for long enough.
+func restart(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time, *ending) {
+	if s.Attempts > 0 && s.DownSince.Add(ledger.SpanOf(crashFails)) <= now {
+		end := crashed(s, now)
+		return lastStep(s), now, &end
+	}
+	if at := restartAt(s, s.ChangedAt); at > now {
+		return actNone, at, nil
+	}
+	return actWake, now, nil
+}
+
+func crashed(s *ledger.Sandbox, at ledger.Time) ending {
+	return ending{by: sandbox.EndedByCrashed, code: s.ErrorCode, reason: s.ErrorMessage, at: at}
+}
+
+// restartFailed notes that a sandbox which is down could not be started.
+func restartFailed(s *ledger.Sandbox, now ledger.Time, code sandbox.Code) {
+	if !isDown(s) {
+		return
+	}
+	if code == sandbox.Unavailable {
+		s.DownSince = now
+	}
+	s.DueAt = min(s.DueAt, max(now, s.DownSince.Add(ledger.SpanOf(crashFails))))
+}
+
+// recovered forgets that a sandbox had stopped.
+func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.DownSince == 0 && s.ErrorCode == "" {
+		return nil
+	}
+	s.DownSince, s.Crashes, s.ErrorCode, s.ErrorMessage = 0, 0, "", ""
+	open, err := tx.OpenDriftOf([]string{s.ID})
+	for _, f := range open[s.ID] {
+		if err == nil && f.Field == "state" {
+			err = tx.ResolveFinding(f.ID, "it was started again and runs")
+		}
+	}
+	return err
+}
