@@ -147,13 +147,21 @@ func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exe
 		return nil, err
 	}
 	var f []sandbox.Field
-	for name, same := range map[string]bool{
-		"lease": known.LeaseID == r.ID, "generation": r.Generation == 0 || r.Generation == known.Generation,
-		"command": slices.Equal(known.Command, want.Command), "env": slices.Equal(known.EnvNames, want.EnvNames),
-		"cwd": known.Cwd == want.Cwd, "user": known.RunAs == want.RunAs, "timeout": known.Timeout == want.Timeout, "detach": known.Detached == want.Detached,
+	for _, is := range []struct {
+		name string
+		same bool
+	}{
+		{"lease", known.LeaseID == r.ID},
+		{"generation", r.Generation == 0 || r.Generation == known.Generation},
+		{"command", slices.Equal(known.Command, want.Command)},
+		{"env", slices.Equal(known.EnvNames, want.EnvNames)},
+		{"cwd", known.Cwd == want.Cwd},
+		{"user", known.RunAs == want.RunAs},
+		{"timeout", known.Timeout == want.Timeout},
+		{"detach", known.Detached == want.Detached},
 	} {
-		if !same {
-			f = append(f, sandbox.Field{Name: name, Problem: "is another one than that of the command that has the id"})
+		if !is.same {
+			f = append(f, sandbox.Field{Name: is.name, Problem: "is another one than that of the command that has the id"})
 		}
 	}
 	if len(f) == 0 {

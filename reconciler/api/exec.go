@@ -106,7 +106,7 @@ func readExec(w http.ResponseWriter, r *http.Request) (sandbox.ExecRequest, erro
 			return sandbox.ExecRequest{}, badBody(err)
 		}
 	case wire.NDJSON:
-		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := answerWhileReading(w); err != nil {
 			return sandbox.ExecRequest{}, err
 		}
 		lines := json.NewDecoder(r.Body)

@@ -110,7 +110,7 @@ func readRun(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error)
 }
 
 func readParts(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := answerWhileReading(w); err != nil {
 		return sandbox.RunRequest{}, err
 	}
 	parts, err := r.MultipartReader()

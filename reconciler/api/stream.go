@@ -96,3 +96,13 @@ func (st *stream) writeJSON(v any) error {
 	}
 	return st.write(append(line, '\n'))
 }
+
+// answerWhileReading lets a handler answer before it has read all of its request. The connection is used
+// for nothing else then: what was left unread would be in the way of the next request.
+func answerWhileReading(w http.ResponseWriter) error {
+	w.Header().Set("Connection", "close")
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
