@@ -23,6 +23,8 @@ const (
 	timeoutMargin = 20 * time.Second
 	// killLimit bounds the killing of a command that nobody waits for any more.
 	killLimit = 30 * time.Second
+	// lateEvents is how long an engine may take to hear of what it did itself.
+	lateEvents = 300 * time.Millisecond
 	// maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
 	maxDiagnostics = 4 << 10
 )
@@ -182,8 +184,21 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
 }
 
-// attach starts the helper. Its id comes with an error too when the engine may run it all the same.
-func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
+// attach starts the helper. Its id comes with an error too when the engine may run it all the same. An
+// Engine 20.10 may hear of a pause late, from itself, and then take a sandbox that was woken since for a
+// paused one until it hears of that too: so a refusal stands only for a while.
+func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (id string, conn types.HijackedResponse, err error) {
+	_ = await(ctx, "the engine knows that the sandbox is awake", lateEvents, func(context.Context) (bool, error) {
+		id, conn, err = e.startHelper(ctx, h, call)
+		return !isCode(err, sandbox.Conflict) && !isCode(err, sandbox.Unavailable), nil
+	}) // after which err is the engine's last word
+	if err != nil {
+		err = e.refused(ctx, h, err)
+	}
+	return id, conn, err
+}
+
+func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
 	user := call.user // "" is the sandbox's own
 	if user != "" && !strings.Contains(user, ":") {
 		user += ":" + user // the engine would take group 0
@@ -196,19 +211,15 @@ func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall
 		})
 	})
 	if err != nil {
-		return "", types.HijackedResponse{}, e.refused(ctx, h, err)
+		return "", types.HijackedResponse{}, err
 	}
 	conn, err := fetch(ctx, e, r, func(ctx context.Context) (types.HijackedResponse, error) {
 		return e.hijack(ctx, made.ID)
 	})
-	if err != nil {
-		id := ""
-		if isCode(err, sandbox.UnknownOutcome) {
-			id = made.ID
-		}
-		return id, conn, e.refused(ctx, h, err)
+	if err != nil && !isCode(err, sandbox.UnknownOutcome) {
+		made.ID = "" // it was not started
 	}
-	return made.ID, conn, nil
+	return made.ID, conn, err
 }
 
 // hijack opens the streams of an exec. The client does not heed ctx once it has connected, so a
