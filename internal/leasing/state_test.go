@@ -356,7 +356,10 @@ func TestStopSavesBeforeMemoryIsLost(t *testing.T) {
 func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 	for name, stop := range map[string]func(w *world, l sandbox.Lease){
 		"AtItsDeadline": func(w *world, _ sandbox.Lease) { later(time.Hour) },
-		"ByACrash":      func(w *world, _ sandbox.Lease) { later(time.Minute) },
+		"ByACrash": func(w *world, _ sandbox.Lease) {
+			later(time.Minute)
+			w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it does not start again"))
+		},
 		"AsleepByStop": func(w *world, l sandbox.Lease) {
 			if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 				w.Fatal(err)
@@ -377,9 +380,9 @@ func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 					o.State, o.ExitCode, o.StoppedAt = sandbox.StateStopped, 137, time.Now()
 				})
 				w.startLoop()
-				later(time.Minute)
+				later(6 * time.Minute) // a crash is final after five
 				if s := w.lease(annLease).Status; s != sandbox.LeaseDestroyed {
-					t.Fatalf("the lease is %s", s)
+					w.Fatalf("the lease is %s", s)
 				}
 				w.remembers(w.acquire(ann), "written last")
 			})
