@@ -33,7 +33,9 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		return e.rejoin(ctx, known, req)
 	}
 	defer c.rec.discard()
-	res, runErr := e.backends[c.use.row.Backend].Exec(ctx, e.handle(&c.use.row), c.request())
+	bounded, cancel := c.bounded(ctx)
+	defer cancel()
+	res, runErr := e.backends[c.use.row.Backend].Exec(bounded, e.handle(&c.use.row), c.request())
 	c.rec.fill(&res)
 	res.ExecID = c.row.ID
 	if err := c.end(ctx, res, runErr, ctx.Err() != nil); err != nil {

@@ -227,3 +227,24 @@ func (w *world) cutOff() {
 	}
 	synctest.Wait()
 }
+
+// TestABackendThatHangsHoldsNoCommandForEver: nobody knows whether it was started, and its sandbox may rest.
+func TestABackendThatHangsHoldsNoCommandForEver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.UnknownOutcome, "no answer within the deadline")
+		})
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1s"}, Timeout: sandbox.Duration(time.Minute)})
+		later(5 * time.Minute)
+		w.wantExec(x.ID, sandbox.ExecRunning)
+		later(10 * time.Minute)
+		w.wantExec(x.ID, sandbox.ExecFailed)
+		if l := w.lease(annLease); l.Phase != sandbox.PhaseAsleep {
+			w.Errorf("its sandbox is %s", l.Phase)
+		}
+	})
+}

@@ -28,12 +28,14 @@ func (c *command) run(start bool) {
 	for tries := int64(1); ; tries++ {
 		var res sandbox.ExecResult
 		var err error
+		ctx, cancel := c.bounded(e.life)
 		if start {
-			res, err = x.Exec(e.life, h, c.request())
+			res, err = x.Exec(ctx, h, c.request())
 			lost, start = err != nil, false
 		} else {
-			res, err = x.Follow(e.life, h, c.rec.replay(c.row.ID))
+			res, err = x.Follow(ctx, h, c.rec.replay(c.row.ID))
 		}
+		cancel()
 		if e.life.Err() != nil {
 			c.use.drop()
 			return
@@ -51,6 +53,11 @@ func (c *command) run(start bool) {
 		case <-e.life.Done():
 		}
 	}
+}
+
+// bounded bounds a call that lasts as long as the command: a backend that hangs must not hold it for ever.
+func (c *command) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.row.Timeout.Duration().D()+overdue)
 }
 
 // goesOn reports whether a command may run still although following it failed, and wakes its sandbox
