@@ -31,7 +31,7 @@ func filesOfAnyName(t *testing.T, w *world, h sandbox.Handle) {
 
 // busyWriter writes, truncates, renames and removes as fast as it can, and puts pipes, directories and
 // links in the place of files.
-const busyWriter = `mkdir -p /workspace/busy && cd /workspace/busy && (
+const busyWriter = `cd /workspace/busy && (
 i=0
 while :; do
 	for f in a b c d; do
@@ -46,7 +46,7 @@ done ) >/dev/null 2>&1 &`
 // is said to be complete is an archive from its first to its last byte.
 func filesBusy(t *testing.T, w *world, _ sandbox.Handle) {
 	h := w.spawn(t)
-	w.sh(t, h, busyWriter+"\nhead -c 3000000 /dev/zero | tr '\\0' x > /workspace/busy/large")
+	w.sh(t, h, "mkdir -p /workspace/busy\n"+busyWriter+"\nhead -c 3000000 /dev/zero | tr '\\0' x > /workspace/busy/large")
 	complete := 0
 	for range 15 {
 		r, err := w.x.CopyFrom(t.Context(), h, "/workspace/busy")
