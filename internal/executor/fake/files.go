@@ -84,15 +84,11 @@ func (x *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, str
 
 // CopyFrom implements sandbox.Executor.
 func (x *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, p string) (io.ReadCloser, error) {
-	if err := x.awake(ctx, OpExec, h); err != nil {
+	b, err := x.running(ctx, OpExec, h)
+	if err != nil {
 		return nil, err
 	}
-	x.mu.Lock()
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
-	if !ok {
-		return nil, notFound(h)
-	}
 	stream, n, err := pack(b.files, p, path.Dir(p))
 	if err == nil && n == 0 {
 		err = sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
@@ -218,15 +214,11 @@ func (x *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.Dis
 
 // onFiles works on the files of a sandbox that runs.
 func (x *Executor) onFiles(ctx context.Context, h sandbox.Handle, work func(files map[string]file) error) error {
-	if err := x.awake(ctx, OpExec, h); err != nil {
+	b, err := x.running(ctx, OpExec, h)
+	if err != nil {
 		return err
 	}
-	x.mu.Lock()
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
-	if !ok {
-		return notFound(h)
-	}
 	return work(b.files)
 }
 

@@ -9,15 +9,11 @@ import (
 
 // PutSecrets implements sandbox.SecretBearer.
 func (x *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
-	if err := x.awake(ctx, OpPutSecrets, h); err != nil {
+	b, err := x.running(ctx, OpPutSecrets, h)
+	if err != nil {
 		return err
 	}
-	x.mu.Lock()
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
-	if !ok {
-		return notFound(h)
-	}
 	b.secrets = maps.Clone(secrets)
 	return nil
 }

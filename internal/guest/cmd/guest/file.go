@@ -25,11 +25,7 @@ func runFile(request string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(request), &r); err != nil {
 		return refuse("the request cannot be read: %v", err)
 	}
-	rootDir, rel, err := splitRoot(string(r.Path))
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(rootDir)
+	root, rel, err := openRoot(string(r.Path))
 	if err != nil {
 		return err
 	}

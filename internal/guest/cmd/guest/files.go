@@ -87,3 +87,13 @@ func splitRoot(p string) (root, rel string, err error) {
 	}
 	return "", "", refuse("%s lies outside of %s", p, strings.Join(roots, " and "))
 }
+
+// openRoot opens the root that a path lies in, and returns what is below it as splitRoot does.
+func openRoot(p string) (root *os.Root, rel string, err error) {
+	dir, rel, err := splitRoot(p)
+	if err != nil {
+		return nil, "", err
+	}
+	root, err = os.OpenRoot(dir)
+	return root, rel, err
+}

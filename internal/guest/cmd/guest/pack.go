@@ -18,11 +18,7 @@ import (
 
 // pack writes a file or directory as a tar stream, with names relative to the parent of p.
 func pack(p string, out io.Writer) error {
-	rootDir, rel, err := splitRoot(p)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(rootDir)
+	root, rel, err := openRoot(p)
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,7 @@ import (
 // unpack unpacks a tar stream under dir, as this process's user. No entry and no link leaves dir:
 // os.Root resolves each path below it, component by component.
 func unpack(dir string, in io.Reader) error {
-	rootDir, rel, err := splitRoot(dir)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(rootDir)
+	root, rel, err := openRoot(dir)
 	if err != nil {
 		return err
 	}
