@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	_ "github.com/glebarez/go-sqlite" // pins SQLite itself, which the dialect alone would leave at 2023's
-	"github.com/glebarez/sqlite"
 	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+	"modernc.org/sqlite"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -68,22 +67,26 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 
 func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}
-	// Without GORM's prepared statements: in a transaction, as all of ours are, it prepares them anew.
-	db, err := gorm.Open(sqlite.Open(dsn.String()), &gorm.Config{
+	open, err := sqlite.NewConnector(dsn.String())
+	if err != nil {
+		return nil, err
+	}
+	pool := sql.OpenDB(keepingConnector{open})
+	pool.SetMaxOpenConns(connections)
+	pool.SetMaxIdleConns(connections)
+	// GORM's own prepared statements end with their transaction, and all of ours are in one.
+	db, err := gorm.Open(sqliteDialect{pool}, &gorm.Config{
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		Logger:                 logger.Discard,
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = pool.Ping()
 	}
-	pool, err := db.DB()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, pool.Close())
 	}
-	pool.SetMaxOpenConns(connections)
-	pool.SetMaxIdleConns(connections)
-	return db, pool.Ping()
+	return db, nil
 }
 
 // createPrivate makes the database file before SQLite does, so that its mode, and that of

@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"database/sql"
+	"errors"
+	"strconv"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/callbacks"
+	"gorm.io/gorm/clause"
+	"gorm.io/gorm/logger"
+	"gorm.io/gorm/migrator"
+	"gorm.io/gorm/schema"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// sqliteDialect has GORM speak SQLite. It makes no tables: the migrations do.
+type sqliteDialect struct{ pool *sql.DB }
+
+// Name implements gorm.Dialector.
+func (sqliteDialect) Name() string { return "sqlite" }
+
+// Initialize implements gorm.Dialector.
+func (d sqliteDialect) Initialize(db *gorm.DB) error {
+	db.ConnPool = d.pool
+	callbacks.RegisterDefaultCallbacks(db, &callbacks.Config{
+		CreateClauses:        []string{"INSERT", "VALUES", "ON CONFLICT", "RETURNING"},
+		UpdateClauses:        []string{"UPDATE", "SET", "FROM", "WHERE", "RETURNING"},
+		DeleteClauses:        []string{"DELETE", "FROM", "WHERE", "RETURNING"},
+		LastInsertIDReversed: true,
+	})
+	db.ClauseBuilders["LIMIT"] = literalLimit
+	return nil
+}
+
+// literalLimit writes a limit as a number: SQLite compiles a statement anew each time that a parameter of
+// LIMIT is bound, to plan for its value.
+func literalLimit(c clause.Clause, b clause.Builder) {
+	limit, ok := c.Expression.(clause.Limit)
+	if !ok {
+		c.Build(b)
+		return
+	}
+	rows := -1 // all
+	if limit.Limit != nil && *limit.Limit >= 0 {
+		rows = *limit.Limit
+	}
+	_, _ = b.WriteString("LIMIT " + strconv.Itoa(rows)) // a strings.Builder does not fail
+	if limit.Offset > 0 {
+		_, _ = b.WriteString(" OFFSET " + strconv.Itoa(limit.Offset))
+	}
+}
+
+// Migrator implements gorm.Dialector.
+func (d sqliteDialect) Migrator(db *gorm.DB) gorm.Migrator {
+	return migrator.Migrator{Config: migrator.Config{DB: db, Dialector: d}}
+}
+
+// DataTypeOf implements gorm.Dialector.
+func (sqliteDialect) DataTypeOf(f *schema.Field) string { return string(f.DataType) }
+
+// DefaultValueOf implements gorm.Dialector: in an INSERT, a column that numbers itself is given NULL.
+func (sqliteDialect) DefaultValueOf(*schema.Field) clause.Expression { return clause.Expr{SQL: "NULL"} }
+
+// BindVarTo implements gorm.Dialector.
+func (sqliteDialect) BindVarTo(w clause.Writer, _ *gorm.Statement, _ any) { _ = w.WriteByte('?') }
+
+// QuoteTo implements gorm.Dialector. Names are the models' own: letters, digits, '_', and '.' between a
+// table and its column.
+func (sqliteDialect) QuoteTo(w clause.Writer, name string) {
+	_ = w.WriteByte('`') // the writer is a strings.Builder
+	for _, c := range []byte(name) {
+		switch c {
+		case '.':
+			_, _ = w.WriteString("`.`")
+		case '`':
+			_, _ = w.WriteString("``")
+		default:
+			_ = w.WriteByte(c)
+		}
+	}
+	_ = w.WriteByte('`')
+}
+
+// Explain implements gorm.Dialector.
+func (sqliteDialect) Explain(query string, values ...any) string {
+	return logger.ExplainSQL(query, nil, `"`, values...)
+}
+
+// Translate implements gorm.ErrorTranslator.
+func (sqliteDialect) Translate(err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() {
+		case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+			return gorm.ErrDuplicatedKey
+		case sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+			return gorm.ErrForeignKeyViolated
+		}
+	}
+	return err
+}
