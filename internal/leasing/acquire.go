@@ -113,6 +113,9 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 	if err != nil {
 		return sandbox.Acquired{}, asError(err)
 	}
+	if s.ErrorCode == sandbox.ReasonPostStartFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.EndReason).WithReason(s.ErrorCode)
+	}
 	if unassigned(s) && (s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished) {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
@@ -207,7 +210,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
 		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
 		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, SleepMode: spec.SleepMode,
+		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, PostStart: spec.PostStart, SleepMode: spec.SleepMode,
 		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
 		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,

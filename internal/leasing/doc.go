@@ -87,6 +87,12 @@
 //	   │ └────────────────> failed      it was not run, or the sandbox knows nothing of it any more
 //	   └──────────────────> cancelled   cancel_at is set, its caller left, or its lease ended by the rules
 //
+// The commands of an environment's post_start are part of the step that spawns or assigns: its last
+// part (poststart.go). Their ids come of the sandbox's, so a step that is taken again finds what was
+// begun: what has ended stays as it ended, what runs is followed by whoever has the claim and nobody else,
+// and what no sandbox ever heard of is started. Once the first has begun, files and /data are not
+// given again.
+//
 // When its holder dies, the command goes on: the sandbox keeps its first output and its end (Runner.Follow).
 // Who finds held_until passed takes the command over, and follows it from its beginning. Until then
 // its use keeps the lease awake (commandTTL). An object with its output is doomed before it is stored,
@@ -109,6 +115,8 @@
 //	                          tried at once when the connection is back
 //	another instance answers  the same: Unavailable, and never gone or vanished
 //	the answer was lost       the same: the action is taken again
+//	a post-start command      the same as a spawn that failed for good; a lease of a pool's sandbox is not
+//	fails                     tried with another one, where it would fail as well
 //	spawn failed for good     the lease ends by failed, and what is left of it is killed
 //	a late answer             its claim does not hold any more: it is thrown away
 //	the caller goes away      the step goes on to its end and is recorded

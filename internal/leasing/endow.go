@@ -14,6 +14,8 @@ type endowment struct {
 	keepsState bool
 	saved      *ledger.SavedState // nil when nothing was saved yet
 	sealed     []ledger.EnvironmentSecret
+	// inUse: an earlier try has begun to run its post-start commands, so what they found stays as they left it.
+	inUse bool
 }
 
 // endowmentOf reads what a sandbox begins with.
@@ -28,6 +30,9 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 			return err
 		}
 		own.spec = env.Spec
+		if own.inUse, err = postStartHasBegun(tx, s); err != nil {
+			return err
+		}
 		if own.sealed, err = tx.Secrets(s.EnvironmentID); err == nil && own.keepsState {
 			own.saved, err = tx.SavedState(s.State.Key)
 		}
@@ -36,12 +41,26 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 	return own, err
 }
 
-// endow gives a sandbox that nobody has used yet what it begins with, and returns the state that it was
-// given, nil without one. It may be done again after it was broken off.
-func (e *Engine) endow(ctx context.Context, x *backend, s *ledger.Sandbox, own endowment) (*sandbox.SavedState, error) {
-	restored, err := e.prepare(ctx, x, e.handle(s), own)
-	if err == nil {
-		err = e.putSecrets(ctx, x, s, own.sealed)
+// endow gives a sandbox that nobody has used yet what it begins with, runs its post-start commands, and
+// returns the state that it was given, nil without one. It may be done again after it was broken off.
+func (e *Engine) endow(ctx context.Context, x *backend, t *task, own endowment) (*sandbox.SavedState, error) {
+	restored := own.restored()
+	if !own.inUse {
+		if err := e.prepare(ctx, x, e.handle(&t.row), own); err != nil {
+			return nil, err
+		}
 	}
-	return restored, err
+	if err := e.putSecrets(ctx, x, &t.row, own.sealed); err != nil {
+		return nil, err
+	}
+	return restored, e.runPostStart(ctx, t)
+}
+
+// restored is the state that the sandbox begins with, nil without one.
+func (own *endowment) restored() *sandbox.SavedState {
+	if own.saved == nil {
+		return nil
+	}
+	restored := own.saved.Domain()
+	return &restored
 }

@@ -18,6 +18,8 @@ type command struct {
 	row    ledger.Exec
 	req    sandbox.ExecRequest
 	rec    *recording
+	// making: it is one of those that make its sandbox ready, which nobody wakes for it.
+	making bool
 }
 
 // Exec implements sandbox.Leases.
@@ -64,7 +66,7 @@ func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	id := req.ID
 	if known == nil {
 		id = c.row.ID
-		if !e.background(func() { c.run(true) }) {
+		if !e.background(func() { c.run(e.life, true) }) {
 			c.use.drop()
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: the lease engine is closing: command %s was not started", r.ID, id)
 		}
@@ -79,10 +81,7 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &command{engine: e, row: ledger.Exec{
-		ID: req.ID, Named: req.ID != "", LeaseID: r.ID, Command: req.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
-		Cwd: req.Cwd, RunAs: req.User, Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
-	}}
+	c := &command{engine: e, row: newExec(r.ID, req)}
 	if known, err := e.known(ctx, r, &c.row); err != nil || known != nil {
 		return nil, known, err
 	}
@@ -108,6 +107,14 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	}
 	c.use.changes = true // a command that fails may have written before
 	return c, nil, nil
+}
+
+// newExec is the row of a normalized request.
+func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
+	return ledger.Exec{
+		ID: req.ID, Named: req.ID != "", LeaseID: leaseID, Command: req.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
+		Cwd: req.Cwd, RunAs: req.User, Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
+	}
 }
 
 // checkEnv refuses variables that an environment blocks.

@@ -17,10 +17,10 @@ const (
 	takeOverBatch = 100
 )
 
-// run brings a detached command to its end, on the engine's life: it starts it, or only follows what
-// another process has started, and settles it. When the engine closes first, the claim runs out and the
-// next engine goes on.
-func (c *command) run(start bool) {
+// run brings a detached command to its end, on the engine's life, of which ctx is a part: it starts it, or
+// only follows what another process has started, and settles it. When the engine closes first, the claim
+// runs out and the next engine goes on.
+func (c *command) run(ctx context.Context, start bool) {
 	e := c.engine
 	defer c.rec.discard()
 	x, h := e.backends[c.use.row.Backend], e.handle(&c.use.row)
@@ -28,12 +28,15 @@ func (c *command) run(start bool) {
 	for tries := int64(1); ; tries++ {
 		var res sandbox.ExecResult
 		var err error
-		ctx, cancel := c.bounded(e.life)
+		bounded, cancel := c.bounded(ctx)
+		begun := !start
 		if start {
-			res, err = x.Exec(ctx, h, c.request())
-			lost, start = err != nil, false
-		} else {
-			res, err = x.Follow(ctx, h, c.rec.replay(c.row.ID))
+			res, err = x.Exec(bounded, h, c.request())
+			begun = hasBegun(err)
+			lost, start = err != nil && !begun, false
+		}
+		if begun {
+			res, err = x.Follow(bounded, h, c.rec.replay(c.row.ID))
 		}
 		cancel()
 		if e.life.Err() != nil {
@@ -50,9 +53,15 @@ func (c *command) run(start bool) {
 		e.log.Warn("leasing: a command is followed again", "exec", c.row.ID, "sandbox", c.row.SandboxID, "attempt", tries, "error", err)
 		select {
 		case <-time.After(backoff(tries)):
-		case <-e.life.Done():
+		case <-ctx.Done():
 		}
 	}
+}
+
+// hasBegun reports whether a command was not started because its sandbox knows its id: ids are issued
+// once, so an earlier try has started it.
+func hasBegun(err error) bool {
+	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings
 }
 
 // bounded bounds a call that lasts as long as the command: a backend that hangs must not hold it for ever.
@@ -64,7 +73,7 @@ func (c *command) bounded(ctx context.Context) (context.Context, context.CancelF
 // where that sleeps. unheard: nobody knows whether it was started.
 func (c *command) goesOn(cause error, unheard bool) bool {
 	e := c.engine
-	asleep := sandbox.CodeOf(cause) == sandbox.Conflict && sandbox.ReasonOf(cause) == sandbox.ReasonInvalidState
+	asleep := !c.making && sandbox.CodeOf(cause) == sandbox.Conflict && sandbox.ReasonOf(cause) == sandbox.ReasonInvalidState
 	unknown := sandbox.CodeOf(cause) == sandbox.NotFound && sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
 	if !sandbox.IsRetryable(cause) && !asleep && (!unknown || !unheard) {
 		return false
@@ -129,23 +138,33 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 			}
 			return tx.SaveSandbox(s)
 		}
-		if err := tx.RemoveHold(s.ID, x.Holder); err != nil {
-			return err
-		}
-		x.Holder, x.HeldUntil = c.use.holder, tx.Now.Add(ledger.SpanOf(claimTTL))
 		c.row, c.use.row, follows = *x, *s, true
-		if err := tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: x.Holder, Until: tx.Now.Add(c.use.ttl)}); err != nil {
-			return err
-		}
-		return tx.SaveExec(x)
+		return c.takeFrom(tx, x.Holder)
 	})
 	if err != nil || !follows {
 		return err
 	}
 	c.rec = newRecording(sandbox.ExecRequest{Detach: true}, e.state != nil)
 	c.use.keep()
-	if !e.background(func() { c.run(false) }) {
+	if !e.background(func() { c.run(e.life, false) }) {
 		c.use.drop()
 	}
 	return nil
+}
+
+// takeFrom makes a command this process's that another one followed.
+func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
+	if err := tx.RemoveHold(c.row.SandboxID, holder); err != nil {
+		return err
+	}
+	c.row.Holder, c.row.HeldUntil = c.use.holder, tx.Now.Add(ledger.SpanOf(claimTTL))
+	if err := tx.SaveExec(&c.row); err != nil {
+		return err
+	}
+	return c.hold(tx)
+}
+
+// hold records the use that a command is.
+func (c *command) hold(tx *ledger.Tx) error {
+	return tx.AddHold(&ledger.Hold{SandboxID: c.row.SandboxID, Holder: c.use.holder, Until: tx.Now.Add(c.use.ttl)})
 }

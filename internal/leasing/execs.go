@@ -107,7 +107,7 @@ func (e *Engine) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exe
 		}
 		switch {
 		case x.State != sandbox.ExecRunning:
-		case x.HeldUntil <= ledger.At(e.now()):
+		case x.HeldUntil <= ledger.At(e.now()) && !isBeingMade(s):
 			err = e.takeOver(ctx, x.ID)
 		default:
 			err = e.pause(ctx, changed, ledger.At(e.now().Add(cancelPause)))

@@ -82,7 +82,7 @@ type machine struct {
 }
 
 // The environments of a machine: one with a warm pool whose sandboxes sleep by pause, and one with a
-// budget whose sandboxes sleep by stop.
+// budget whose sandboxes run commands before they are ready, and sleep by stop.
 const (
 	pooledGame   = "catan-7"
 	budgetedGame = "rpg-1"
@@ -156,7 +156,8 @@ func (m *machine) begin() {
 		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &idle}})
 	m.put(sandbox.PutEnvironment{ID: budgetedGame, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &never,
-		SleepMode: sandbox.SleepStop, Budget: &sandbox.Budget{Monthly: 400_000_000}}})
+		SleepMode: sandbox.SleepStop, Budget: &sandbox.Budget{Monthly: 400_000_000},
+		PostStart: []sandbox.PostStart{{Command: []string{"echo"}}, {Command: []string{"sleep", "20s"}}}}})
 	m.rest()
 }
 

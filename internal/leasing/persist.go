@@ -193,22 +193,20 @@ func storeError(err error) error {
 	}
 }
 
-// prepare fills /data of a sandbox that nobody has used yet, and returns the state that it began
-// with, nil without one. It may be done again after it was broken off.
-func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own endowment) (*sandbox.SavedState, error) {
+// prepare fills /data of a sandbox that nobody has used yet. It may be done again after it was broken off.
+func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own endowment) error {
 	if !own.spec.Seeded() && !own.keepsState {
-		return nil, nil
+		return nil
 	}
 	ctx, cancel := e.untilClose(ctx, restoreTimeout)
 	defer cancel()
 	if own.saved == nil {
-		return nil, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(own.spec.InitialState, own.spec.Skills))
+		return x.CopyTo(ctx, h, sandbox.StateDir, seedTar(own.spec.InitialState, own.spec.Skills))
 	}
 	if err := e.restore(ctx, x, h, own.saved); err != nil {
-		return nil, err
+		return err
 	}
-	restored := own.saved.Domain()
-	return &restored, x.CopyTo(ctx, h, sandbox.StateDir, seedTar(nil, own.spec.Skills))
+	return x.CopyTo(ctx, h, sandbox.StateDir, seedTar(nil, own.spec.Skills))
 }
 
 // restore unpacks a saved state. A sandbox is never given out without what was saved for it: what

@@ -257,7 +257,7 @@ func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) 
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
 	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
-	s.Attempts, s.LastError, s.State = 0, "", want.State
+	s.Attempts, s.LastError, s.State, s.PostStart = 0, "", want.State, want.PostStart
 	return s, nil
 }
 

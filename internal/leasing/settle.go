@@ -70,10 +70,6 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	switch t.action {
 	case actSpawn:
 		s.ReadyAt, s.CPUMark = tx.Now, 0
-		since := tx.Now
-		if !out.since.IsZero() {
-			since = min(since, max(ledger.At(out.since), s.LeasedAt))
-		}
 		if pooled(s) {
 			if err := poolSpawned(tx, s); err != nil {
 				return err
@@ -82,7 +78,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseAwake, since, sandbox.EventReady, nil)
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, nil)
 	case actSleep:
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
 	case actAssign:
@@ -93,7 +89,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventReady, map[string]any{"from_pool": true})
+		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
 		if t.row.Stands == sandbox.SandboxStopped {
 			s.CPUMark = 0 // it started anew, and so did the engine's count
@@ -122,6 +118,14 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDeleted, nil)
 	}
+}
+
+// runsSince is when the usage of a sandbox began that is ready now.
+func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+	if out.since.IsZero() {
+		return now
+	}
+	return min(now, max(ledger.At(out.since), s.LeasedAt))
 }
 
 // enterPhase changes what was seen, with its usage period and its event.

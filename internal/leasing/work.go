@@ -218,22 +218,22 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 	if err == nil {
 		err = x.Spawn(bounded, spec)
 	}
+	var own endowment
 	if err == nil {
+		own, err = e.endowmentOf(ctx, &t.row)
+	}
+	if err == nil && !own.inUse {
 		err = e.copyIn(bounded, x, &t.row)
 	}
 	if err != nil {
 		return outcome{err: err}
 	}
-	if t.again { // an earlier try may have started it: usage counts from then
+	if t.again || runsPostStart(&t.row) { // it did not start just now: usage counts from when it did
 		if obs, err := x.Inspect(bounded, h); err == nil {
 			out.since = obs.StartedAt
 		}
 	}
-	own, err := e.endowmentOf(ctx, &t.row)
-	if err != nil {
-		return outcome{err: err}
-	}
-	out.restored, out.err = e.endow(ctx, x, &t.row, own)
+	out.restored, out.err = e.endow(ctx, x, t, own)
 	return out
 }
 
@@ -256,7 +256,10 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 		out.err = readErr
 	}
 	if out.err == nil {
-		out.restored, out.err = e.endow(ctx, x, &t.row, own)
+		if runsPostStart(&t.row) {
+			out.since = e.now()
+		}
+		out.restored, out.err = e.endow(ctx, x, t, own)
 	}
 	return out
 }

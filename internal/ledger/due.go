@@ -84,10 +84,10 @@ func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 }
 
 // InstanceSandboxes returns the sandboxes of a backend instance that are not confirmed gone, a page
-// by id after the given one, without what only their making needs: environment variables, settings
-// and conditions.
+// by id after the given one, without what only their making needs: environment variables, settings,
+// conditions and post-start commands.
 func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions").
+	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions", "post_start").
 		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
 }
 

@@ -136,10 +136,11 @@ func (tx *Tx) RunningExecs(sandboxID string) ([]Exec, error) {
 }
 
 // OrphanedExecs returns commands that run and that nobody follows, the longest so first: those whose
-// sandbox is on one of the given instances, or is to be gone.
+// sandbox is on one of the given instances, or is to be gone. Those of a sandbox that is being made are
+// left to whoever makes it.
 func (tx *Tx) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
 	return find[Exec](tx.db.Where("state = 'running' AND held_until <= ?", tx.Now).
-		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR instance IN ?))", instances).
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> 'pending' AND instance IN ?))", instances).
 		Order("held_until").Limit(limit))
 }
 

@@ -111,6 +111,8 @@ type Sandbox struct {
 	Env             map[string]string   `gorm:"serializer:json"`
 	Confinement     sandbox.Confinement `gorm:"serializer:json"`
 	Host            sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`
+	// PostStart are the commands that are run before it is ready.
+	PostStart []sandbox.PostStart `gorm:"serializer:json"`
 	// SecretsOwed is since when its environment's secrets differ from those that it has, 0 when not.
 	SecretsOwed      Time
 	SleepMode        sandbox.SleepMode

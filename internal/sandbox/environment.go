@@ -93,6 +93,7 @@ type EnvironmentSpec struct {
 	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
 	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
 	Skills       map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
+	PostStart    []PostStart       `json:"post_start,omitempty" doc:"Commands that are run once in each sandbox, one after the other, before its lease is ready. One that fails fails the lease."`
 }
 
 // WithDefaults returns the specification with every default filled in.
@@ -114,6 +115,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	s.WarmPool = s.WarmPool.withDefaults()
 	s.Confinement = s.Confinement.WithDefaults()
 	s.State = s.State.withDefaults()
+	s.PostStart = withPostStartDefaults(s.PostStart)
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
@@ -162,6 +164,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.WarmPool.fields()...)
 	f = append(f, s.State.fields()...)
 	f = append(f, s.seedFields()...)
+	f = append(f, s.postStartFields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
 		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")
 	}

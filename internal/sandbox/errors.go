@@ -78,6 +78,8 @@ const (
 	ReasonImageNotFound   Reason = "image_not_found"
 	ReasonExecNotFound    Reason = "exec_not_found"
 	ReasonExecCancelled   Reason = "exec_cancelled"
+	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
+	ReasonPostStartFailed Reason = "post_start_failed"
 )
 
 // Field is one field of a request that is wrong.

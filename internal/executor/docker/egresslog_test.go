@@ -8,19 +8,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
-
-// engineOn opens the lease engine of a restricted environment on a ledger in a file.
-func (r *restricted) engineOn(t *testing.T, path string) (e *leasing.Engine, end func()) {
-	t.Helper()
-	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{IDs: func(int) string { return r.ref.LedgerID }})
-	must(t, err)
-	e, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{r.x}})
-	must(t, err)
-	return e, func() { must(t, e.Close()); must(t, store.Close()) }
-}
 
 // reached lists the events of attempts as "type host reason", and the bytes that came back, by host.
 func reached(t *testing.T, e *leasing.Engine) (list []string, received map[string]int64) {

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 )
 
 // world is one environment of one fresh ledger, for what only Docker has.
@@ -94,6 +97,16 @@ func (w *world) exec(t testing.TB, h sandbox.Handle, command ...string) string {
 		t.Errorf("%v: exit code %d: %s", command, res.ExitCode, res.Stderr)
 	}
 	return string(res.Stdout)
+}
+
+// engineOn opens a lease engine on a ledger in a file, under the world's label.
+func (w *world) engineOn(t *testing.T, path string) (e *leasing.Engine, end func()) {
+	t.Helper()
+	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{IDs: func(int) string { return w.ref.LedgerID }})
+	must(t, err)
+	e, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.x}, Keys: seal.InFile(path+".key", true)})
+	must(t, err)
+	return e, func() { must(t, e.Close()); must(t, store.Close()) }
 }
 
 func must(t testing.TB, err error) {

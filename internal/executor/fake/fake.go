@@ -1,6 +1,6 @@
 // Package fake is a backend in memory for tests of what stands above an executor: it keeps the
 // lifecycle and observer parts of the contract (executortest), and its failures are made to order.
-// Its commands are "echo", "cat", "exit <n>", and "sleep <duration> <words to write then>".
+// Its commands are "echo", "cat", "exit <n> <words to write to stderr>", and "sleep <duration> <words to write then>".
 package fake
 
 import (

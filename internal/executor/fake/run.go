@@ -21,6 +21,7 @@ type command struct {
 	once sync.Once
 	// What follows is set before over is closed.
 	out    []byte
+	errOut []byte
 	result sandbox.ExecResult
 	err    error
 }
@@ -32,7 +33,7 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 			c.timer.Stop()
 		}
 		c.out, c.err = out, err
-		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out))}
+		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out)), StderrBytes: int64(len(c.errOut))}
 		close(c.over)
 	})
 }
@@ -63,6 +64,11 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	res, out := c.result, c.out
 	if len(out) > r.OutputLimit && r.Stdout == nil {
 		out, res.Truncated = out[:r.OutputLimit], true
+	}
+	if r.Stderr == nil {
+		res.Stderr = c.errOut
+	} else if _, err := r.Stderr.Write(c.errOut); err != nil {
+		return res, err
 	}
 	if r.Stdout == nil {
 		res.Stdout = out
@@ -100,6 +106,7 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 		if err != nil {
 			return err
 		}
+		c.errOut = []byte(strings.Join(args[1:], " "))
 		c.end(x.now(), nil, n, nil)
 	case "sleep":
 		d, err := time.ParseDuration(args[0])
@@ -149,6 +156,9 @@ func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	}
 	if r.Stdout != nil {
 		_, err = r.Stdout.Write(c.out[min(r.StdoutOffset, int64(len(c.out))):])
+	}
+	if r.Stderr != nil && err == nil {
+		_, err = r.Stderr.Write(c.errOut[min(r.StderrOffset, int64(len(c.errOut))):])
 	}
 	if r.Now {
 		return sandbox.ExecResult{}, err

@@ -399,6 +399,9 @@ CREATE TABLE retired_execs (
     id TEXT COLLATE "C" PRIMARY KEY
 );
 
+-- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
+ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

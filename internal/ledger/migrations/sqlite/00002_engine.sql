@@ -271,5 +271,8 @@ CREATE TABLE retired_execs (
     id TEXT PRIMARY KEY
 ) WITHOUT ROWID;
 
+-- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
+ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

@@ -1,0 +1,57 @@
+package docker_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestPostStartCommandsFindAllInPlaceAndSayHowTheyFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	e, end := w.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
+	defer end()
+	env := w.environment()
+	env.Type, env.Resources, env.SleepMode = sandbox.TypeCustom, sandbox.DefaultResources, sandbox.SleepStop
+	env.InitialState = map[string]string{"map": "gold "}
+	shell := func(script string) sandbox.PostStart { return sandbox.PostStart{Command: []string{"sh", "-c", script}} }
+	env.PostStart = []sandbox.PostStart{shell("cat /data/map /run/secrets/token > seen"), shell("id -u >> seen; test -f config.json")}
+	env.PostStart[1].User = "1001"
+	put := func() {
+		t.Helper()
+		_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env,
+			SecretValues: map[string]sandbox.Secret{"token": "hunter2 "}})
+		must(t, err)
+	}
+	acquire := func(agent string) (sandbox.Acquired, error) {
+		return e.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+	}
+	env.PostStart[0].Command[2] += "; chmod 666 seen"
+	put()
+	a, err := acquire("did:plc:ann")
+	must(t, err)
+	for range 2 { // what is stopped and started again runs none of them
+		res, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID}, sandbox.ExecRequest{Command: []string{"cat", "seen"}})
+		must(t, err)
+		if got := string(res.Stdout); got != "gold hunter2 1001\n" {
+			t.Errorf("the commands found %q", got)
+		}
+		_, err = e.Sleep(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID})
+		must(t, err)
+	}
+
+	env.PostStart = []sandbox.PostStart{shell("echo out; echo no such module >&2; exit 3")}
+	put()
+	_, err = acquire("did:plc:bob")
+	if sandbox.CodeOf(err) != sandbox.Failed || sandbox.ReasonOf(err) != sandbox.ReasonPostStartFailed ||
+		!strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "no such module") {
+		t.Errorf("the acquire ended with %v", err)
+	}
+	for _, agent := range []string{"did:plc:ann", "did:plc:bob"} {
+		_, err := e.Release(t.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID(agent, w.ref.EnvironmentID)})
+		must(t, err)
+	}
+}

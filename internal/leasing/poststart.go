@@ -1,0 +1,187 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Post-start commands are run by the step that makes a sandbox, or gives one of a pool to its lease, as its
+// last part: all else is in place then, and nobody else uses the sandbox before it has ended. Each is a
+// command like all others, detached, whose id tells of which sandbox it is and which: however often the
+// step is tried, one that has ended is not run again, and one that runs is followed. So a process that
+// dies changes nothing but who follows.
+
+const (
+	// toldOutput bounds what an error repeats of what a command wrote, in bytes.
+	toldOutput = 1 << 10
+	// tellTimeout bounds the reading of it.
+	tellTimeout = 10 * time.Second
+)
+
+// runsPostStart reports whether commands are run in a sandbox before it is ready.
+func runsPostStart(s *ledger.Sandbox) bool { return !pooled(s) && len(s.PostStart) > 0 }
+
+// isBeingMade reports whether the commands of a sandbox are those that make it ready.
+func isBeingMade(s *ledger.Sandbox) bool {
+	return s.Phase == sandbox.PhasePending && s.Desired == ledger.Present
+}
+
+// postStartHasBegun reports whether an earlier try came as far as its first command.
+func postStartHasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+	if !runsPostStart(s) {
+		return false, nil
+	}
+	x, err := tx.Exec(sandbox.PostStartID(s.ID, 0))
+	return x != nil, err
+}
+
+// runPostStart runs what was not run yet, one after the other, until one fails. Errors: Failed with
+// ReasonPostStartFailed, which names the command and repeats the end of what it wrote to stderr;
+// Unavailable when this engine closes first, or somebody else makes the sandbox by now.
+func (e *Engine) runPostStart(ctx context.Context, t *task) error {
+	if !runsPostStart(&t.row) {
+		return nil
+	}
+	for n := range t.row.PostStart {
+		c, err := e.beginPostStart(ctx, t, n)
+		if err != nil {
+			return err
+		}
+		if c.row.State == sandbox.ExecRunning {
+			c.use.keep()
+			wanted, stop := e.whileWanted(t.row.ID)
+			c.run(wanted, true)
+			stop()
+		}
+		x, err := e.readExecRow(ctx, sandbox.ExecRef{LeaseID: t.row.Lease(), ID: c.row.ID})
+		if err != nil {
+			return err
+		}
+		if err := e.postStartProblem(ctx, x, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginPostStart records the nth command as running and followed by this process, unless it has ended. It
+// takes it over where it runs: who makes the sandbox follows its commands.
+func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, error) {
+	req, err := t.row.PostStart[n].Request(t.row.ID, n).Normalize()
+	if err != nil {
+		return nil, err
+	}
+	c := &command{engine: e, req: req, rec: newRecording(req, e.state != nil), making: true,
+		use: &use{engine: e, row: t.row, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(commandTTL), changes: true}}
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		c.row = newExec(t.row.Lease(), req)
+		c.row.Named = false // nobody chose the id
+		s, err := mustSandbox(tx, t.row.ID)
+		switch {
+		case err != nil:
+			return err
+		case s.Claim != t.claim:
+			return sandbox.Errorf(sandbox.Unavailable, "sandbox %s is made by somebody else by now", s.ID)
+		case s.Desired == ledger.Gone:
+			return sandbox.Errorf(sandbox.Failed, "sandbox %s: its lease ended before post_start[%d] was run", s.ID, n)
+		}
+		known, err := tx.Exec(req.ID)
+		switch {
+		case err != nil:
+			return err
+		case known == nil:
+			return c.first(tx, s)
+		case known.State != sandbox.ExecRunning:
+			c.row = *known
+			return nil
+		default:
+			c.row = *known
+			return c.takeFrom(tx, known.Holder)
+		}
+	})
+	return c, err
+}
+
+// first records a command that was never begun, with its use.
+func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
+	c.row.Holder = c.use.holder
+	if err := record(tx, s, &c.row); err != nil {
+		return err
+	}
+	if err := tx.SaveSandbox(s); err != nil {
+		return err
+	}
+	return c.hold(tx)
+}
+
+// whileWanted returns a context, part of the engine's life, that ends when a sandbox is to be gone: whoever
+// ends a lease does not wait for what makes it ready. The function that it returns ends it as well.
+func (e *Engine) whileWanted(sandboxID string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(e.life)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		for {
+			changed := e.store.Changed()
+			var s *ledger.Sandbox
+			err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+				s, err = mustSandbox(tx, sandboxID)
+				return err
+			})
+			if err == nil && s.Desired == ledger.Gone {
+				return
+			}
+			if err := e.pause(ctx, changed, ledger.At(e.now().Add(claimTTL))); err != nil {
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(); <-done }
+}
+
+// postStartProblem says what is wrong with how a post-start command ended, nil if nothing is.
+func (e *Engine) postStartProblem(ctx context.Context, x *ledger.Exec, n int) error {
+	how := ""
+	switch {
+	case x.State == sandbox.ExecRunning:
+		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing while post_start[%d] runs", n)
+	case x.State != sandbox.ExecFinished:
+		how = fmt.Sprintf("%s: %s", x.State, x.Error)
+	case bool(x.TimedOut):
+		how = fmt.Sprintf("ran out of its timeout of %s", x.Timeout.Duration())
+	case x.ExitCode != 0 && bool(x.OOMKilled):
+		how = fmt.Sprintf("ran out of memory (exit code %d)", x.ExitCode)
+	case x.ExitCode != 0:
+		how = fmt.Sprintf("ended with exit code %d", x.ExitCode)
+	default:
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Failed, "post_start[%d] %q %s; %s; read all that command %s wrote, and mend post_start or the image",
+		n, x.Command, how, e.lastWords(ctx, x), x.ID).WithReason(sandbox.ReasonPostStartFailed)
+}
+
+// lastWords repeats the end of what is kept of a command's stderr.
+func (e *Engine) lastWords(ctx context.Context, x *ledger.Exec) string {
+	if x.Stderr.Bytes == 0 {
+		return "it wrote nothing to stderr"
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	r, err := e.kept(ctx, x, sandbox.Stderr, max(x.Stderr.Kept-toldOutput, 0))
+	if err != nil {
+		return "its stderr cannot be read: " + err.Error()
+	}
+	text, err := io.ReadAll(io.LimitReader(r, toldOutput))
+	_ = r.Close() // only read
+	if err != nil {
+		return "its stderr cannot be read: " + err.Error()
+	}
+	return fmt.Sprintf("its stderr ends with %q", strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+}

@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Limits of an environment's post-start commands.
+const (
+	MaxPostStart        = 16
+	MaxPostStartTimeout = Duration(time.Hour) // of one
+	MaxPostStartBytes   = 32 << 10            // of all arguments and variables together
+)
+
+// PostStart is a command that is run once in each sandbox, before its lease is ready.
+type PostStart struct {
+	Command []string          `json:"command" doc:"The program and its arguments; no shell is involved."`
+	Env     map[string]string `json:"env,omitempty" doc:"Environment variables of the command, beside those of its sandbox; never secrets."`
+	User    string            `json:"user,omitempty" doc:"uid or uid:gid in numbers. Default: the sandbox's user."`
+	Timeout Duration          `json:"timeout,omitempty" doc:"The command and all it started end then, and so does its lease. Default 2m, at most 1h."`
+}
+
+// PostStartID is the id of the nth post-start command of a sandbox, from 0: it is the same however often
+// the making of the sandbox is tried.
+func PostStartID(sandboxID string, n int) string {
+	return fmt.Sprintf("%s-post-start-%d", sandboxID, n)
+}
+
+// Request returns what is asked of a sandbox for its nth post-start command.
+func (p PostStart) Request(sandboxID string, n int) ExecRequest {
+	return ExecRequest{ID: PostStartID(sandboxID, n), Detach: true, Command: p.Command, Env: p.Env, User: p.User, Timeout: p.Timeout}
+}
+
+// withPostStartDefaults returns the commands with every default filled in.
+func withPostStartDefaults(commands []PostStart) []PostStart {
+	commands = slices.Clone(commands)
+	for i := range commands {
+		orDefault(&commands[i].Timeout, DefaultExecTimeout)
+	}
+	return commands
+}
+
+// postStartFields returns what is wrong with the post-start commands.
+func (s EnvironmentSpec) postStartFields() (f []Field) {
+	if n := len(s.PostStart); n > MaxPostStart {
+		f = append(f, Field{"post_start", fmt.Sprintf("must be at most %d commands, not %d: put more into a script", MaxPostStart, n)})
+	}
+	total := 0
+	for i, p := range s.PostStart {
+		at := fmt.Sprintf("post_start[%d].", i)
+		if len(p.Command) == 0 || p.Command[0] == "" {
+			f = append(f, Field{at + "command", "must name a program"})
+		}
+		if p.Timeout < Duration(time.Second) || p.Timeout > MaxPostStartTimeout {
+			f = append(f, Field{at + "timeout", fmt.Sprintf("must be between 1s and %s", MaxPostStartTimeout)})
+		}
+		if p.User != "" && !userPair.MatchString(p.User) {
+			f = append(f, Field{at + "user", fmt.Sprintf("must be uid or uid:gid in numbers, not %q: names are not looked up in images", p.User)})
+		}
+		for _, arg := range p.Command {
+			total += len(arg)
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+			if problem := EnvProblem(name, s.EnvBlocked); problem != "" {
+				f = append(f, Field{at + "env." + name, problem})
+			}
+			total += len(name) + len(p.Env[name])
+		}
+	}
+	if total > MaxPostStartBytes {
+		f = append(f, Field{"post_start", fmt.Sprintf("holds %d bytes of arguments and variables, and at most %d are allowed: put a script into the image", total, MaxPostStartBytes)})
+	}
+	return f
+}
