@@ -1,0 +1,121 @@
+// One container, its lives and their records.
+
+import { startFailure, text } from "./errors";
+import { guest, Helper } from "./helper";
+import type { Settings } from "./settings";
+import type { Cause, Store } from "./store";
+
+// stopGrace is what a container gets to end by itself, in milliseconds. The guest gives its programs 8 s.
+const stopGrace = 10_000;
+
+// startLimit bounds the wait for the guest, in milliseconds. Starts at Cloudflare take seconds.
+const startLimit = 60_000;
+
+// exitDeadline is the exit code of a guest whose deadline has come (internal/guest/cmd/guest/init.go).
+const exitDeadline = 124;
+
+// Box starts and stops the container. Its caller sees to it that only one call is under way.
+export class Box {
+  // life ends with the container, whoever ended it; null while none runs.
+  private life: Promise<void> | null = null;
+  // ending is why it is being stopped; null for a container that ends by itself.
+  private ending: Cause | null = null;
+
+  constructor(
+    private readonly container: Container,
+    private readonly store: Store,
+    private readonly now: () => number,
+  ) {}
+
+  get running(): boolean {
+    return this.container.running;
+  }
+
+  // resume takes up what a Durable Object before this one left. It may have missed the end.
+  resume(): void {
+    const last = this.store.lastPeriod();
+    if (last === null || last.stopped_at !== null) return;
+    if (this.container.running) this.watch(last.incarnation);
+    else this.store.end(last.incarnation, this.now(), "crash", null);
+  }
+
+  // start returns once the container takes commands.
+  async start(settings: Settings, labels: Record<string, string>): Promise<void> {
+    const incarnation = this.store.begin(this.now());
+    this.ending = null;
+    try {
+      this.container.start({
+        entrypoint: [guest, "init", "-deadline", String(settings.deadline * 1000), "-config", settings.config],
+        env: settings.env,
+        enableInternet: settings.internet,
+        labels,
+      });
+      const ended = this.watch(incarnation);
+      const up = Promise.race([this.ready(), ended.then((why) => Promise.reject(new Error(why)))]);
+      if (!(await within(up, startLimit))) throw new Error(`its guest is not ready after ${startLimit / 1000} s`);
+    } catch (error) {
+      this.ending = "start_failed";
+      this.store.end(incarnation, this.now(), "start_failed", null);
+      await this.container.destroy().catch(() => undefined); // it may not be there at all
+      throw startFailure(error);
+    }
+  }
+
+  // stop returns once the container is gone. One that does not run is left as it is.
+  async stop(cause: Cause): Promise<void> {
+    const life = this.life;
+    if (life === null && !this.container.running) return;
+    this.ending = cause;
+    if (cause !== "kill" && this.container.running && life !== null) {
+      this.container.signal(15);
+      await within(life, stopGrace);
+    }
+    await this.container.destroy();
+    if (life !== null) await within(life, stopGrace);
+    const last = this.store.lastPeriod();
+    if (last !== null) this.store.end(last.incarnation, this.now(), cause, null); // unless the watch has
+  }
+
+  // ready returns once process 1 is up. The guest waits for that before it runs anything.
+  private async ready(): Promise<void> {
+    const call = { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"], user: "", env: {}, limit_ms: 0, detached: false };
+    const helper = await Helper.start(this.container, call);
+    await helper.discard();
+    const code = await helper.exitCode;
+    if (code !== 0) throw new Error(`its guest ended with exit code ${code}: was the image made with this release's guest?`);
+  }
+
+  // watch records the end of a life, and resolves to what is known of it.
+  private watch(incarnation: number): Promise<string> {
+    const ended = this.container.monitor().then(
+      () => ({ code: 0 as number | null, why: "it ended with exit code 0" }),
+      (error: unknown) => ({ code: exitCode(text(error)), why: text(error) }),
+    );
+    const recorded = ended.then(({ code, why }) => {
+      this.store.end(incarnation, this.now(), this.ending ?? (code === exitDeadline ? "deadline" : "crash"), code);
+      this.life = null;
+      return why;
+    });
+    this.life = recorded.then(() => undefined);
+    return recorded;
+  }
+}
+
+// exitCode takes it out of what monitor() rejects with.
+function exitCode(message: string): number | null {
+  const match = /exit code: (\d+)/.exec(message);
+  return match?.[1] === undefined ? null : Number(match[1]);
+}
+
+// within waits for a promise, and reports whether it was settled in time.
+async function within(promise: Promise<void>, ms: number): Promise<boolean> {
+  let timer: number | null = null;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), ms);
+  });
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer); // it would keep the Durable Object in memory
+  }
+}

@@ -1,0 +1,10 @@
+import type { Sandbox } from "./sandbox";
+
+// Env is what this Worker is deployed with.
+export interface Env {
+  SANDBOX: DurableObjectNamespace<Sandbox>;
+  // SIGNING_KEY is a secret: without it nobody is answered.
+  SIGNING_KEY?: string;
+  // INSTANCE names this deployment as a backend instance of the ledger: a request for another one is refused.
+  INSTANCE: string;
+}

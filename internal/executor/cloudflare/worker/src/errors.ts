@@ -1,0 +1,56 @@
+// Failures as the executor knows them: a code, and a reason that refines it (internal/sandbox/errors.go).
+
+export type Code = "invalid" | "not_found" | "conflict" | "capacity_exceeded" | "unauthenticated" | "unavailable" | "unknown_outcome" | "failed" | "internal";
+
+const statuses: Record<Code, number> = {
+  invalid: 400,
+  unauthenticated: 401,
+  not_found: 404,
+  conflict: 409,
+  failed: 422,
+  internal: 500,
+  unknown_outcome: 502,
+  capacity_exceeded: 503,
+  unavailable: 503,
+};
+
+export class Failure extends Error {
+  constructor(
+    readonly code: Code,
+    message: string,
+    readonly reason = "",
+  ) {
+    super(message);
+  }
+
+  response(): Response {
+    const body = { code: this.code, reason: this.reason, message: this.message };
+    return Response.json(body, { status: statuses[this.code] });
+  }
+}
+
+export function asFailure(error: unknown): Failure {
+  return error instanceof Failure ? error : new Failure("internal", text(error));
+}
+
+export function text(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+// The platform tells why it could not start a container by text alone. The first two texts are quoted in
+// cloudflare/containers#45, the third one is local workerd's.
+const noRoom = ["Maximum number of running container instances exceeded", "no container instance that can be provided"];
+const noImage = "No such image available";
+
+// startFailure says in the executor's terms why a container did not start.
+export function startFailure(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  const cause = text(error);
+  if (noRoom.some((t) => cause.includes(t))) {
+    return new Failure("capacity_exceeded", `start its container: ${cause} (retry later, or raise max_instances)`);
+  }
+  if (cause.includes(noImage)) {
+    return new Failure("not_found", `start its container: ${cause}`, "image_not_found");
+  }
+  return new Failure("failed", `start its container: ${cause}`, "sandbox_start_failed");
+}

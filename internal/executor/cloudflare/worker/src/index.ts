@@ -1,0 +1,45 @@
+// The Worker of one environment. It lets in who has its key, and passes each request on to the Durable Object
+// of its sandbox:
+//
+//   GET    /v1/instance                                   who answers here
+//   PUT    /v1/instances/I/ledgers/L/sandboxes/S          makes and starts it from its settings, or finds it made
+//   GET    …                                              how it stands; wakes nothing
+//   DELETE …                                              ends it, and forgets it but for its periods
+//   POST   …/sleep, …/wake
+//   POST   …/run                                          runs the guest; the body is signed in chunks
+//   GET    …/periods                                      when it ran, also once it was killed
+//
+// Answers are JSON; those that are no success hold code, reason and message as internal/sandbox/errors.go has them.
+
+import type { Env } from "./env";
+import { asFailure, Failure } from "./errors";
+import { parsePath } from "./path";
+import { authenticate } from "./signature";
+
+export { Sandbox } from "./sandbox";
+
+export default {
+  async fetch(request: Request, env: Env): Promise<Response> {
+    try {
+      await authenticate(request, env.SIGNING_KEY, Date.now());
+      if (new URL(request.url).pathname === "/v1/instance") return Response.json({ instance: env.INSTANCE });
+      return await forward(request, env);
+    } catch (error) {
+      return asFailure(error).response();
+    }
+  },
+} satisfies ExportedHandler<Env>;
+
+async function forward(request: Request, env: Env): Promise<Response> {
+  const path = parsePath(request);
+  if (path.instance !== env.INSTANCE) {
+    throw new Failure("unavailable", `this is instance ${env.INSTANCE}, not ${path.instance}`, "other_backend_instance");
+  }
+  const stub = env.SANDBOX.get(env.SANDBOX.idFromName(`${path.ledger}/${path.sandbox}`));
+  try {
+    return await stub.fetch(request);
+  } catch (error) {
+    // The object failed or was reset, such as by a deployment: what it had begun may be done or not.
+    throw new Failure("unknown_outcome", `sandbox ${path.sandbox}: its Durable Object broke off: ${asFailure(error).message}`);
+  }
+}

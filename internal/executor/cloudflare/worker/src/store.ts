@@ -1,0 +1,114 @@
+// What a Durable Object knows of its sandbox when it is thrown out of memory: its settings, its periods, when
+// it was used, and what it runs. Every method is synchronous, so none sees half of another.
+
+import type { Settings } from "./settings";
+
+// Cause says why a container stopped.
+export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
+
+// Period is one life of the container. Its number counts starts, of which each begins with an empty disk.
+export interface Period {
+  incarnation: number;
+  started_at: number;
+  stopped_at: number | null;
+  cause: Cause | null;
+  exit_code: number | null; // null also where nobody knows it
+}
+
+export interface Row {
+  settings: Settings;
+  created_at: number;
+  used_at: number;
+  // ready: it has taken commands once.
+  ready: boolean;
+}
+
+// retention is how long what is known of a sandbox is kept once it has ended for good, in milliseconds.
+const retention = 7 * 24 * 3600_000;
+
+export class Store {
+  constructor(private readonly sql: SqlStorage) {
+    sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
+      one INTEGER PRIMARY KEY CHECK (one = 1), settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS periods (
+      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), purge_at INTEGER NOT NULL)`);
+  }
+
+  // row returns null for a sandbox that is not there, or no more.
+  row(): Row | null {
+    const r = this.sql
+      .exec<{ settings: string; created_at: number; used_at: number; ready: number }>(`SELECT settings, created_at, used_at, ready FROM sandbox`)
+      .toArray()[0];
+    return r === undefined ? null : { ...r, settings: JSON.parse(r.settings) as Settings, ready: r.ready === 1 };
+  }
+
+  create(settings: Settings, now: number): void {
+    this.sql.exec(`DELETE FROM killed`);
+    this.sql.exec(`INSERT INTO sandbox (one, settings, created_at, used_at) VALUES (1, ?, ?, ?)`, JSON.stringify(settings), now, now);
+  }
+
+  setReady(): void {
+    this.sql.exec(`UPDATE sandbox SET ready = 1`);
+  }
+
+  // remove forgets the sandbox, and keeps its periods for a while.
+  remove(now: number): void {
+    this.sql.exec(`DELETE FROM sandbox`);
+    this.sql.exec(`DELETE FROM running`);
+    this.sql.exec(`INSERT OR REPLACE INTO killed (one, purge_at) VALUES (1, ?)`, now + retention);
+  }
+
+  // purgeAt is when nobody asks for anything of this any more; null when there is nothing.
+  purgeAt(): number | null {
+    const row = this.row();
+    if (row !== null) return row.settings.deadline + retention;
+    return this.sql.exec<{ purge_at: number }>(`SELECT purge_at FROM killed`).toArray()[0]?.purge_at ?? null;
+  }
+
+  purge(): void {
+    for (const table of ["sandbox", "periods", "running", "killed"]) this.sql.exec(`DELETE FROM ${table}`);
+  }
+
+  use(now: number): void {
+    this.sql.exec(`UPDATE sandbox SET used_at = ?`, now);
+  }
+
+  periods(): Period[] {
+    return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT incarnation, started_at, stopped_at, cause, exit_code FROM periods ORDER BY incarnation`).toArray();
+  }
+
+  lastPeriod(): Period | null {
+    return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT * FROM periods ORDER BY incarnation DESC LIMIT 1`).toArray()[0] ?? null;
+  }
+
+  // begin records a start and returns its number.
+  begin(now: number): number {
+    const incarnation = (this.lastPeriod()?.incarnation ?? 0) + 1;
+    this.sql.exec(`INSERT INTO periods (incarnation, started_at) VALUES (?, ?)`, incarnation, now);
+    return incarnation;
+  }
+
+  // end records a stop. The first word stands: a stop is heard of by whoever asked for it, and by the platform.
+  end(incarnation: number, now: number, cause: Cause, exitCode: number | null): void {
+    this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
+    this.sql.exec(`DELETE FROM running`);
+  }
+
+  // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end
+  // is never heard of counts until it must have ended.
+  startRun(id: string, until: number): void {
+    this.sql.exec(`INSERT OR REPLACE INTO running (id, until) VALUES (?, ?)`, id, until);
+  }
+
+  endRun(id: string): void {
+    this.sql.exec(`DELETE FROM running WHERE id = ?`, id);
+  }
+
+  // busyUntil is when the last command that runs must have ended; 0 when none runs.
+  busyUntil(now: number): number {
+    this.sql.exec(`DELETE FROM running WHERE until <= ?`, now);
+    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running`).one().until;
+  }
+}
