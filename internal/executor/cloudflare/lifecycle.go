@@ -1,0 +1,203 @@
+package cloudflare
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Limits are what the Worker ends and rests a sandbox by when nobody else does, from its last use on. Zero
+// means never.
+type Limits struct {
+	TTL, SleepAfter time.Duration
+}
+
+// Cause says why a container stopped.
+type Cause string
+
+// The causes.
+const (
+	CauseSleep       Cause = "sleep"
+	CauseIdle        Cause = "idle"
+	CauseTTL         Cause = "ttl"
+	CauseDeadline    Cause = "deadline"
+	CauseKill        Cause = "kill"
+	CauseCrash       Cause = "crash"
+	CauseStartFailed Cause = "start_failed"
+)
+
+// Period is one life of a sandbox's container. Each begins with an empty disk.
+type Period struct {
+	// Incarnation counts them, from 1 and without gaps.
+	Incarnation int64
+	StartedAt   time.Time
+	// StoppedAt is zero while it runs, and Cause and ExitCode are nothing. ExitCode is -1 where nobody knows it.
+	StoppedAt time.Time
+	Cause     Cause
+	ExitCode  int
+}
+
+// Standing is how a sandbox stands.
+type Standing struct {
+	LeaseID, AgentDID, Image string
+	Generation               int64
+	Deadline                 time.Time
+	State                    sandbox.State
+	CreatedAt, UsedAt        time.Time
+	// Period is the last one.
+	Period Period
+}
+
+// settings are what the Worker keeps of a sandbox, as worker/src/settings.ts has them. Times and durations are
+// in milliseconds.
+type settings struct {
+	EnvironmentID string            `json:"environment_id"`
+	LeaseID       string            `json:"lease_id"`
+	AgentDID      string            `json:"agent_did"`
+	Generation    int64             `json:"generation"`
+	Image         string            `json:"image"`
+	Env           map[string]string `json:"env"`
+	Config        string            `json:"config"`
+	Internet      bool              `json:"internet"`
+	Deadline      int64             `json:"deadline"`
+	TTL           int64             `json:"ttl_ms"`
+	SleepAfter    int64             `json:"sleep_after_ms"`
+}
+
+func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
+	env := map[string]string{"HOME": "/workspace"}
+	maps.Copy(env, spec.Env)
+	maps.Copy(env, map[string]string{
+		"IS_SANDBOXED":           "true",
+		"AGENT_DID":              spec.AgentDID,
+		"ENVIRONMENT_ID":         spec.EnvironmentID,
+		"ENVIRONMENT_TYPE":       string(spec.EnvironmentType),
+		"ALLOWED_ROOT_DIRECTORY": "/workspace",
+	})
+	return settings{
+		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
+		Image: spec.Image, Env: env, Config: string(spec.Config), Internet: spec.Network == sandbox.NetworkFull,
+		Deadline: spec.Deadline.UnixMilli(), TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
+	}
+}
+
+// Spawn makes the sandbox and returns when it takes commands; one that was made is found. Its disk, memory and
+// CPU are those of the Worker's container application. Errors: CapacityExceeded; NotFound with
+// ReasonImageNotFound; Invalid; Failed: it was made and did not come up, or has stopped since; what is left is
+// for Kill.
+func (w *Worker) Spawn(ctx context.Context, spec sandbox.SandboxSpec, l Limits) error {
+	if err := checkSpec(spec); err != nil {
+		return err
+	}
+	r := onSandbox(spec.Handle, http.MethodPut, "", "start")
+	r.body = settingsOf(spec, l)
+	return w.call(ctx, r, nil)
+}
+
+// maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
+const maxConfig = 96 << 10
+
+func checkSpec(spec sandbox.SandboxSpec) error {
+	var f []sandbox.Field
+	bad := func(name, problem string) { f = append(f, sandbox.Field{Name: name, Problem: problem}) }
+	if spec.Deadline.IsZero() {
+		bad("deadline", "must be set: no sandbox runs for ever")
+	}
+	if len(spec.Config) > maxConfig {
+		bad("config", "must be at most 96 KiB")
+	}
+	if spec.AgentDID == "" {
+		bad("agent_did", "must be set: this backend has no warm pool")
+	}
+	if spec.Network == sandbox.NetworkRestricted {
+		bad("network", "must be none or full: this backend has no gateway")
+	}
+	if len(spec.Mounts) > 0 {
+		bad("mounts", "must be empty: this backend has no host to mount from")
+	}
+	return sandbox.InvalidFields("cloudflare: sandbox "+spec.SandboxID, f)
+}
+
+// Sleep stops the container, which gets 10 s to end; its files are gone then. Asleep is success. Errors: NotFound, Failed.
+func (w *Worker) Sleep(ctx context.Context, h sandbox.Handle) error {
+	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
+}
+
+// Wake starts the container with an empty disk. Awake is success. Errors: NotFound, CapacityExceeded, Failed.
+func (w *Worker) Wake(ctx context.Context, h sandbox.Handle) error {
+	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
+}
+
+// Kill ends it and forgets it, but for its periods. Absent is success.
+func (w *Worker) Kill(ctx context.Context, h sandbox.Handle) error {
+	return w.call(ctx, onSandbox(h, http.MethodDelete, "", "end"), nil)
+}
+
+// Inspect looks at a sandbox without waking it. Errors: NotFound.
+func (w *Worker) Inspect(ctx context.Context, h sandbox.Handle) (Standing, error) {
+	var answer struct {
+		Settings  settings      `json:"settings"`
+		State     sandbox.State `json:"state"`
+		CreatedAt int64         `json:"created_at"`
+		UsedAt    int64         `json:"used_at"`
+		Period    period        `json:"period"`
+	}
+	if err := w.call(ctx, onSandbox(h, http.MethodGet, "", "look at it"), &answer); err != nil {
+		return Standing{}, err
+	}
+	s := answer.Settings
+	return Standing{
+		LeaseID: s.LeaseID, AgentDID: s.AgentDID, Image: s.Image, Generation: s.Generation, Deadline: milliseconds(s.Deadline),
+		State: answer.State, CreatedAt: milliseconds(answer.CreatedAt), UsedAt: milliseconds(answer.UsedAt), Period: answer.Period.decode(),
+	}, nil
+}
+
+// Periods returns when a sandbox ran, in order; for a week also after its end. One that never was has none.
+func (w *Worker) Periods(ctx context.Context, h sandbox.Handle) ([]Period, error) {
+	var answer struct {
+		Periods []period `json:"periods"`
+	}
+	if err := w.call(ctx, onSandbox(h, http.MethodGet, "periods", "ask when it ran"), &answer); err != nil {
+		return nil, err
+	}
+	var all []Period
+	for _, p := range answer.Periods {
+		all = append(all, p.decode())
+	}
+	return all, nil
+}
+
+// period is a Period as worker/src/store.ts has it.
+type period struct {
+	Incarnation int64  `json:"incarnation"`
+	StartedAt   int64  `json:"started_at"`
+	StoppedAt   *int64 `json:"stopped_at"`
+	Cause       *Cause `json:"cause"`
+	ExitCode    *int   `json:"exit_code"`
+}
+
+func (p period) decode() Period {
+	out := Period{Incarnation: p.Incarnation, StartedAt: milliseconds(p.StartedAt)}
+	if p.StoppedAt == nil {
+		return out
+	}
+	out.StoppedAt, out.ExitCode = milliseconds(*p.StoppedAt), -1
+	if p.Cause != nil {
+		out.Cause = *p.Cause
+	}
+	if p.ExitCode != nil {
+		out.ExitCode = *p.ExitCode
+	}
+	return out
+}
+
+// milliseconds of Unix time; 0 is no time.
+func milliseconds(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(n).UTC()
+}

@@ -1,0 +1,174 @@
+package cloudflare
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// readLimit bounds a request that changes nothing, changeLimit one that starts or stops a container:
+	// the Worker gives a start 60 s and a stop 20 s, and calls for one sandbox wait for each other.
+	readLimit   = 30 * time.Second
+	changeLimit = 3 * time.Minute
+	// maxAnswer bounds a JSON answer, in bytes.
+	maxAnswer = 4 << 20
+)
+
+// Config says where an environment's Worker is.
+type Config struct {
+	// URL is the Worker's address, such as https://catan-7.example.workers.dev.
+	URL string
+	// Key is what requests are signed with, the Worker's secret SIGNING_KEY.
+	Key sandbox.Secret
+	// HTTP carries the requests; nil means a client of its own. It must have no timeout.
+	HTTP *http.Client
+	// Now returns the time that signatures hold from; nil means time.Now.
+	Now func() time.Time
+}
+
+// Worker speaks to the Worker of one environment. It is safe for concurrent use.
+type Worker struct {
+	base   string
+	signer signer
+	http   *http.Client
+}
+
+// New returns the line to a Worker. It does not connect. Errors: Invalid.
+func New(cfg Config) (*Worker, error) {
+	u, err := url.Parse(cfg.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: the Worker's address %q is no http or https URL", cfg.URL)
+	}
+	if cfg.Key == "" {
+		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: Worker %s: there is no key to sign requests with", cfg.URL)
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+		}}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{[]byte(cfg.Key), cfg.Now}, http: cfg.HTTP}, nil
+}
+
+// Close releases the connections that nothing uses.
+func (w *Worker) Close() error {
+	w.http.CloseIdleConnections()
+	return nil
+}
+
+// Instance returns the id of the deployment that answers. Errors: Unavailable.
+func (w *Worker) Instance(ctx context.Context) (string, error) {
+	var answer struct {
+		Instance string `json:"instance"`
+	}
+	err := w.call(ctx, request{method: http.MethodGet, path: "/v1/instance", what: "ask who answers"}, &answer)
+	return answer.Instance, err
+}
+
+// request is one call of the Worker.
+type request struct {
+	method, path string
+	body         any
+	// what says for errors what is done, and on which sandbox.
+	what string
+}
+
+func (r request) changes() bool { return r.method != http.MethodGet }
+
+// onSandbox is a request about a sandbox: method and verb are as worker/src/index.ts lists them.
+func onSandbox(h sandbox.Handle, method, verb, what string) request {
+	path := "/v1/instances/" + url.PathEscape(h.Instance) + "/ledgers/" + url.PathEscape(h.LedgerID) + "/sandboxes/" + url.PathEscape(h.SandboxID)
+	if verb != "" {
+		path += "/" + verb
+	}
+	return request{method: method, path: path, what: "sandbox " + h.SandboxID + ": " + what}
+}
+
+// call sends a request and reads its answer into out, which may be nil.
+func (w *Worker) call(ctx context.Context, r request, out any) error {
+	limit := readLimit
+	if r.changes() {
+		limit = changeLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, bytes.NewReader(body))
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
+	}
+	w.signer.signBody(req, body)
+	answer, err := w.http.Do(req)
+	if err != nil {
+		return lost(r, err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return refusal(r, answer)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil {
+		return lost(r, fmt.Errorf("its answer cannot be read: %w", err))
+	}
+	return nil
+}
+
+// lost is the error of a request whose answer did not come.
+func lost(r request, err error) error {
+	code := sandbox.Unavailable
+	if r.changes() {
+		code = sandbox.UnknownOutcome
+	}
+	return sandbox.Errorf(code, "cloudflare: %s: the Worker did not answer: %w", r.what, err)
+}
+
+// codes are those that a Worker may answer with.
+var codes = map[sandbox.Code]bool{
+	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.Conflict: true, sandbox.CapacityExceeded: true,
+	sandbox.Unavailable: true, sandbox.UnknownOutcome: true, sandbox.Failed: true, sandbox.Internal: true,
+}
+
+// refusal is the error of an answer that is no success.
+func refusal(r request, answer *http.Response) error {
+	var f struct {
+		Code    sandbox.Code   `json:"code"`
+		Reason  sandbox.Reason `json:"reason"`
+		Message string         `json:"message"`
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return lost(r, err)
+	}
+	unreadable := json.Unmarshal(body, &f)
+	switch {
+	case unreadable == nil && f.Code == sandbox.Unauthenticated:
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %s: the Worker refused the signature: was it deployed with another key, or is this machine's clock wrong? (%s)", r.what, f.Message)
+	case unreadable == nil && codes[f.Code]:
+		return sandbox.Errorf(f.Code, "cloudflare: %s: %s", r.what, f.Message).WithReason(f.Reason)
+	default: // the platform itself answers, in HTML
+		return lost(r, errors.New("the platform answered instead, with "+cmp.Or(answer.Status, "no status")))
+	}
+}
