@@ -18,6 +18,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/gofrs/flock"
@@ -28,6 +29,12 @@ import (
 // Busybox returns the reference of an image with a shell and the usual commands. It stays on the
 // engine for the next test.
 func Busybox(t testing.TB) string {
+	t.Helper()
+	return ensure(t, BusyboxFiles(t), "ENV PATH=/bin")
+}
+
+// BusyboxFiles are the files of Busybox's image, for those that add to them.
+func BusyboxFiles(t testing.TB) []File {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {
@@ -43,7 +50,7 @@ func Busybox(t testing.TB) string {
 			files = append(files, File{Name: "bin/" + name, Link: "busybox"})
 		}
 	}
-	return ensure(t, files, "ENV PATH=/bin")
+	return files
 }
 
 // File is one entry of an image. A name that ends in a slash is a directory.
@@ -150,4 +157,19 @@ func Engine(t testing.TB) *client.Client {
 	}
 	t.Cleanup(func() { _ = api.Close() }) // only closes idle connections
 	return api
+}
+
+// NeedGateway fails the test on an engine that does not tell the gateway of its default network.
+func NeedGateway(t testing.TB) {
+	t.Helper()
+	bridge, err := Engine(t).NetworkInspect(t.Context(), "bridge", network.InspectOptions{})
+	if err != nil {
+		t.Fatalf("look at the engine's default network: %v", err)
+	}
+	for _, c := range bridge.IPAM.Config {
+		if c.Gateway != "" {
+			return
+		}
+	}
+	t.Fatal("the engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
 }

@@ -1,0 +1,105 @@
+package cloudflare_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// patience bounds every wait; it is generous because test machines are busy.
+const patience = 2 * time.Minute
+
+// world is one Worker, and a line to it.
+type world struct {
+	*testing.T
+	server *cloudflaretest.Server
+	worker *cloudflare.Worker
+}
+
+func TestWorker(t *testing.T) {
+	server := cloudflaretest.Start(t, cloudflaretest.Config{})
+	w := &world{t, server, server.Worker()}
+	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(w.with(t)) })
+	t.Run("Exec", func(t *testing.T) { testExec(w.with(t)) })
+	t.Run("Signature", func(t *testing.T) { testSignature(w.with(t)) })
+}
+
+// with is the same world for another test.
+func (w *world) with(t *testing.T) *world { return &world{t, w.server, w.worker} }
+
+// each runs tests side by side.
+func (w *world) each(tests map[string]func(*world)) {
+	for name, test := range tests {
+		w.Run(name, func(t *testing.T) { t.Parallel(); test(w.with(t)) })
+	}
+}
+
+func (w *world) spec() sandbox.SandboxSpec {
+	const agent = "did:plc:worker"
+	return sandbox.SandboxSpec{
+		Handle: sandbox.Handle{
+			LedgerID: "ledgerofworker22", EnvironmentID: "worker-1", Instance: w.server.Instance,
+			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
+		},
+		LeaseID: sandbox.LeaseID(agent, "worker-1"), Generation: 3, AgentDID: agent, EnvironmentType: sandbox.TypeCustom,
+		Image: "busybox", Network: sandbox.NetworkNone, Env: map[string]string{"FLAVOUR": "of the environment"},
+		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
+	}
+}
+
+// spawn makes a sandbox with limits, and ends it with the test.
+func (w *world) spawn(l cloudflare.Limits, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+	w.Helper()
+	spec := w.spec()
+	for _, f := range change {
+		f(&spec)
+	}
+	w.must(w.worker.Spawn(w.Context(), spec, l))
+	return spec.Handle
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) wantError(err error, code sandbox.Code, reason sandbox.Reason) {
+	w.Helper()
+	if sandbox.CodeOf(err) != code || sandbox.ReasonOf(err) != reason {
+		w.Errorf("error has code %q and reason %q, want %q and %q: %v", sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
+	}
+}
+
+func (w *world) inspect(h sandbox.Handle) cloudflare.Standing {
+	w.Helper()
+	s, err := w.worker.Inspect(w.Context(), h)
+	w.must(err)
+	return s
+}
+
+// sh runs a script and returns what it wrote.
+func (w *world) sh(h sandbox.Handle, script string) string {
+	w.Helper()
+	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
+	w.must(err)
+	res, err := w.worker.Exec(w.Context(), h, r)
+	w.must(err)
+	return string(res.Stdout) + string(res.Stderr)
+}
+
+// awaitStopped waits until a container has ended without being asked by this test, and returns how.
+func (w *world) awaitStopped(h sandbox.Handle) cloudflare.Period {
+	w.Helper()
+	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
+		if s := w.inspect(h); s.State == sandbox.StateStopped {
+			return s.Period
+		}
+	}
+	w.Fatalf("the sandbox has not stopped after %s", patience)
+	return cloudflare.Period{}
+}

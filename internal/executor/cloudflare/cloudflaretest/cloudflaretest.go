@@ -1,0 +1,212 @@
+// Package cloudflaretest runs the Worker on this machine, for tests: the real runtime, workerd, by Miniflare,
+// with real containers on the local Docker Engine. Its containers are called workerd-SESSION-…, and go with it.
+//
+// What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
+// thrown out of memory, and whether a container without internet really has none.
+package cloudflaretest
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// patience bounds every wait for the server; it is generous because test machines are busy.
+const patience = 3 * time.Minute
+
+// Config says what to run. Its zero value runs the built Worker with sandboxes of busybox.
+type Config struct {
+	// NoKey deploys the Worker without SIGNING_KEY.
+	NoKey bool
+	// Image is what sandboxes run; empty means busybox with the guest.
+	Image string
+}
+
+// Server is a Worker that runs.
+type Server struct {
+	URL, Instance string
+	Key           sandbox.Secret
+
+	t       testing.TB
+	answers <-chan string
+	mu      sync.Mutex // guards stdin
+	stdin   io.Writer
+}
+
+// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_LONG is set; then it fails it
+// where Node.js or a build is missing, and says what to do.
+func Start(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_LONG=1, or run make test-all")
+	}
+	dockertest.NeedGateway(t) // workerd asks for it
+	script, err := cloudflare.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, Instance: "account-" + sandbox.RandomIDs(8), Key: sandbox.Secret(sandbox.RandomIDs(40))}
+	key := s.Key
+	if cfg.NoKey {
+		key = ""
+	}
+	if cfg.Image == "" {
+		cfg.Image = Busybox(t)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "worker.js")
+	if err := os.WriteFile(path, script, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(map[string]string{
+		"script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
+		"sidecar": sidecar(t), "engine": engine(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run(string(config))
+	s.read()
+	return s
+}
+
+// run starts the server; it ends with its standard input.
+func (s *Server) run(config string) {
+	s.t.Helper()
+	program := filepath.Join(workerDir(), "local.mjs")
+	if _, err := os.Stat(filepath.Join(filepath.Dir(program), "node_modules", "miniflare")); err != nil {
+		s.t.Fatalf("the Worker's packages are not installed: run make worker (%v)", err)
+	}
+	cmd := exec.Command("node", program, config)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatalf("run the Worker: %v (install Node.js 20 or later: https://nodejs.org)", err)
+	}
+	answers := make(chan string)
+	go func() { // ends with the server
+		defer close(answers)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			answers <- lines.Text()
+		}
+	}()
+	s.stdin, s.answers = stdin, answers
+	s.t.Cleanup(func() {
+		if err := stdin.Close(); err != nil {
+			s.t.Errorf("end the Worker: %v", err)
+		}
+		limit := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // it may have ended
+		defer limit.Stop()
+		for range answers { // nobody waits for what it may still say
+		}
+		if err := cmd.Wait(); err != nil {
+			s.t.Errorf("the Worker's server ended with %v", err)
+		}
+	})
+}
+
+// read takes an answer of the server: where it listens.
+func (s *Server) read() {
+	s.t.Helper()
+	select {
+	case line, ok := <-s.answers:
+		var answer struct {
+			URL string `json:"url"`
+		}
+		if err := json.Unmarshal([]byte(line), &answer); !ok || err != nil {
+			s.t.Fatalf("the Worker's server did not come up: %q", line)
+		}
+		s.URL = strings.TrimSuffix(answer.URL, "/")
+	case <-time.After(patience):
+		s.t.Fatalf("the Worker's server does not answer after %s", patience)
+	}
+}
+
+// Reset throws the Worker and its Durable Objects out of memory, as a deployment does. Containers live on.
+func (s *Server) Reset() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := io.WriteString(s.stdin, "reset\n"); err != nil {
+		s.t.Fatal(err)
+	}
+	s.read()
+}
+
+// Worker returns a line to the server.
+func (s *Server) Worker() *cloudflare.Worker {
+	s.t.Helper()
+	w, err := cloudflare.New(cloudflare.Config{URL: s.URL, Key: s.Key})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return w
+}
+
+// Busybox returns an image as an environment's is: a base, here busybox, with the guest.
+func Busybox(t testing.TB) string {
+	t.Helper()
+	program, err := guest.Binary(runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := append(dockertest.BusyboxFiles(t),
+		dockertest.File{Name: ".sandbox/", Mode: 0o755}, dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: program},
+		dockertest.File{Name: "run/", Mode: 0o755})
+	for _, dir := range []string{"workspace/", "data/", "run/secrets/"} {
+		files = append(files, dockertest.File{Name: dir, Mode: 0o700, UID: 1000, GID: 1000})
+	}
+	// Miniflare wants a port that is exposed, workerd an image without entrypoint: it would stay before what
+	// the Worker starts.
+	return dockertest.Keep(t, files, "ENV PATH=/bin", "USER 1000:1000", "EXPOSE 8080")
+}
+
+//go:embed sidecar/main.go
+var sidecarSource string
+
+func sidecar(t testing.TB) string {
+	t.Helper()
+	program := executortest.Compile(t, sidecarSource)
+	return dockertest.Keep(t, []dockertest.File{{Name: "sidecar", Mode: 0o755, Content: program}}, `ENTRYPOINT ["/sidecar"]`)
+}
+
+func engine(t testing.TB) string {
+	t.Helper()
+	host := dockertest.Engine(t).DaemonHost()
+	if !strings.HasPrefix(host, "unix://") {
+		t.Fatalf("the engine is at %s: workerd reaches one by a Unix socket only", host)
+	}
+	return host
+}
+
+func workerDir() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "worker")
+}

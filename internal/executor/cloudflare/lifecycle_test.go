@@ -1,0 +1,205 @@
+package cloudflare_test
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func testLifecycle(w *world) {
+	w.each(map[string]func(*world){
+		"a sandbox is made once and tells what it is": spawnTwice,
+		"it sleeps, and wakes with an empty disk":     sleepAndWake,
+		"eight racing spawns start one container":     spawnRacing,
+		"killed it is gone, but for its periods":      killTwice,
+		"what is not there":                           absent,
+		"another instance is unavailable":             otherInstance,
+		"left alone it falls asleep":                  fallsAsleep,
+		"a command keeps it awake":                    commandKeepsAwake,
+		"left alone for its ttl it ends for good":     endsByTTL,
+		"it ends at its deadline whatever it runs":    endsAtDeadline,
+		"what it cannot be is refused":                refused,
+	})
+}
+
+func spawnTwice(w *world) {
+	spec := w.spec()
+	before := time.Now().Add(-time.Second)
+	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	first := w.inspect(spec.Handle)
+	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	if second := w.inspect(spec.Handle); second != first {
+		w.Errorf("after the second spawn: %+v, want %+v", second, first)
+	}
+	want := cloudflare.Standing{
+		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Image: spec.Image, Generation: 3, Deadline: spec.Deadline.UTC().Truncate(time.Millisecond),
+		State: sandbox.StateRunning, CreatedAt: first.CreatedAt, UsedAt: first.UsedAt,
+		Period: cloudflare.Period{Incarnation: 1, StartedAt: first.Period.StartedAt},
+	}
+	if first != want || first.CreatedAt.Before(before) || first.Period.StartedAt.Before(first.CreatedAt) {
+		w.Errorf("it stands as\n%+v, want\n%+v", first, want)
+	}
+	const script = `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR|$HOME"; cat /workspace/config.json; pwd; id -u`
+	if got, want := w.sh(spec.Handle, script), "true|did:plc:worker|worker-1|custom|/workspace|of the environment|/workspace\n{\"seat\":\"red\"}/workspace\n1000\n"; got != want {
+		w.Errorf("inside it is %q, want %q", got, want)
+	}
+}
+
+func sleepAndWake(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo kept > /workspace/kept")
+	for range 2 { // the second time it is asleep already
+		w.must(w.worker.Sleep(w.Context(), h))
+	}
+	if s := w.inspect(h); s.State != sandbox.StateStopped || s.Period.Cause != cloudflare.CauseSleep || s.Period.Incarnation != 1 {
+		w.Errorf("asleep it stands as %+v", s)
+	}
+	for range 2 {
+		w.must(w.worker.Wake(w.Context(), h))
+	}
+	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Incarnation != 2 {
+		w.Errorf("awake it stands as %+v", s)
+	}
+	if got := w.sh(h, "ls /workspace"); got != "config.json\n" {
+		w.Errorf("after a sleep /workspace holds %q", got)
+	}
+}
+
+func spawnRacing(w *world) {
+	spec := w.spec()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}); err != nil {
+				w.Errorf("spawn: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if s := w.inspect(spec.Handle); s.State != sandbox.StateRunning || s.Period.Incarnation != 1 {
+		w.Errorf("it stands as %+v", s)
+	}
+}
+
+func killTwice(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	for range 2 {
+		w.must(w.worker.Kill(w.Context(), h))
+		_, err := w.worker.Inspect(w.Context(), h)
+		w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	}
+	w.wantPeriods(h, cloudflare.CauseKill)
+}
+
+// wantPeriods checks why each life of a sandbox ended; "" is one that goes on.
+func (w *world) wantPeriods(h sandbox.Handle, want ...cloudflare.Cause) []cloudflare.Period {
+	w.Helper()
+	periods, err := w.worker.Periods(w.Context(), h)
+	w.must(err)
+	var got []cloudflare.Cause
+	var last time.Time
+	for i, p := range periods {
+		got = append(got, p.Cause)
+		if p.Incarnation != int64(i+1) || p.StartedAt.Before(last) || !p.StoppedAt.IsZero() && p.StoppedAt.Before(p.StartedAt) {
+			w.Errorf("period %d is %+v, after %s", i+1, p, last)
+		}
+		last = p.StoppedAt
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("its periods ended by %q, want %q", got, want)
+	}
+	return periods
+}
+
+func absent(w *world) {
+	h := w.spec().Handle
+	w.wantError(w.worker.Sleep(w.Context(), h), sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	w.wantError(w.worker.Wake(w.Context(), h), sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	w.must(w.worker.Kill(w.Context(), h))
+	w.wantPeriods(h)
+}
+
+func otherInstance(w *world) {
+	spec := w.spec()
+	spec.Instance = "another"
+	check := func(err error) {
+		w.Helper()
+		w.wantError(err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
+	}
+	check(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	check(w.worker.Sleep(w.Context(), spec.Handle))
+	check(w.worker.Wake(w.Context(), spec.Handle))
+	check(w.worker.Kill(w.Context(), spec.Handle))
+	_, err := w.worker.Inspect(w.Context(), spec.Handle)
+	check(err)
+	got, err := w.worker.Instance(w.Context())
+	w.must(err)
+	if got != w.server.Instance {
+		w.Errorf("instance %q answers, want %q", got, w.server.Instance)
+	}
+}
+
+func fallsAsleep(w *world) {
+	h := w.spawn(cloudflare.Limits{SleepAfter: time.Second})
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+	w.must(w.worker.Wake(w.Context(), h))
+	w.awaitStopped(h)
+	w.wantPeriods(h, cloudflare.CauseIdle, cloudflare.CauseIdle)
+}
+
+func commandKeepsAwake(w *world) {
+	h := w.spawn(cloudflare.Limits{SleepAfter: time.Second})
+	if got := w.sh(h, "sleep 4; echo done"); got != "done\n" {
+		w.Errorf("a command that takes longer than sleep_after says %q", got)
+	}
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+}
+
+func endsByTTL(w *world) {
+	h := w.spawn(cloudflare.Limits{TTL: time.Second})
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseTTL {
+		w.Errorf("it stopped as %+v", p)
+	}
+	w.wantError(w.worker.Wake(w.Context(), h), sandbox.Failed, sandbox.ReasonStartFailed)
+}
+
+func endsAtDeadline(w *world) {
+	began := time.Now()
+	w.spawn(cloudflare.Limits{}) // to learn how long this machine takes
+	deadline := time.Now().Add(3*time.Second + 3*time.Since(began))
+	h := w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) { s.Deadline = deadline })
+	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "trap '' TERM; sleep 7003"}})
+	if err == nil {
+		w.Error("a command that runs past the deadline has a result")
+	}
+	if late := time.Since(deadline); late > patience/3 {
+		w.Errorf("it ended %s after its deadline", late)
+	}
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseDeadline {
+		w.Errorf("it stopped as %+v", p)
+	}
+	w.wantError(w.worker.Wake(w.Context(), h), sandbox.Failed, sandbox.ReasonStartFailed)
+}
+
+func refused(w *world) {
+	for name, change := range map[string]func(*sandbox.SandboxSpec){
+		"no deadline":  func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
+		"a pool":       func(s *sandbox.SandboxSpec) { s.AgentDID = "" },
+		"a gateway":    func(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkRestricted },
+		"a mount":      func(s *sandbox.SandboxSpec) { s.Mounts = []sandbox.Mount{{}} },
+		"large config": func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 97<<10) },
+	} {
+		spec := w.spec()
+		change(&spec)
+		if err := w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}); sandbox.CodeOf(err) != sandbox.Invalid {
+			w.Errorf("%s: %v", name, err)
+		}
+	}
+}
