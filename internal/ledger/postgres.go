@@ -209,7 +209,8 @@ func (*postgresDatabase) bounded(ctx context.Context) (context.Context, context.
 
 func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {
 	var b begun
-	if err := db.Raw("SELECT moment, oldest_program FROM begin_commit()").Scan(&b).Error; err != nil {
+	// The server announces the commit to the other processes once it is one.
+	if err := db.Raw("SELECT moment, oldest_program FROM begin_commit(), pg_notify(?, '')", p.channel).Scan(&b).Error; err != nil {
 		return b, err
 	}
 	p.clock.set(b.Moment)
@@ -217,10 +218,6 @@ func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {
 		b.Moment = 0
 	}
 	return b, nil
-}
-
-func (p *postgresDatabase) announce(db *gorm.DB) error {
-	return db.Exec("SELECT pg_notify(?, '')", p.channel).Error
 }
 
 func (*postgresDatabase) committing(err error) error {

@@ -126,11 +126,10 @@ func (sqliteDatabase) bounded(ctx context.Context) (context.Context, context.Can
 	return ctx, func() {}
 }
 
+// begin announces nothing: other processes see data_version change.
 func (sqliteDatabase) begin(db *gorm.DB) (b begun, err error) {
 	return b, db.Raw("SELECT min_reader FROM ledgers").Scan(&b.OldestProgram).Error
 }
-
-func (sqliteDatabase) announce(*gorm.DB) error { return nil } // others see data_version change
 
 func (sqliteDatabase) committing(err error) error {
 	return unavailable("committing to the ledger", err)

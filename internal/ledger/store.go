@@ -58,10 +58,9 @@ type Store struct {
 type database interface {
 	// bounded bounds one transaction, so that a server that does not answer is not waited for.
 	bounded(ctx context.Context) (context.Context, context.CancelFunc)
-	// begin is the first read of every commit. After it nobody else writes until the commit ends.
+	// begin is the first read of every commit. After it nobody else writes until the commit ends, which
+	// other processes are told of.
 	begin(db *gorm.DB) (begun, error)
-	// announce tells other processes of a commit, in it.
-	announce(db *gorm.DB) error
 	// committing gives the error of a commit its text: nothing is known to have changed.
 	committing(err error) error
 	// snapshot is how a transaction that reads begins.

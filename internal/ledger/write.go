@@ -120,9 +120,6 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 	if err := tx.flushEvents(); err != nil {
 		return results, err
 	}
-	if err := s.db.announce(db); err != nil {
-		return results, unavailable("announcing a commit", err)
-	}
 	if err := db.Commit().Error; err != nil {
 		return results, s.db.committing(err)
 	}
