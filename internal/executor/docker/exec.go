@@ -25,6 +25,8 @@ const (
 	killLimit = 30 * time.Second
 	// lateEvents is how long an engine may take to hear of what it did itself.
 	lateEvents = 300 * time.Millisecond
+	// usualStart is how long a start mostly takes.
+	usualStart = 200 * time.Millisecond
 	// maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
 	maxDiagnostics = 4 << 10
 )
@@ -174,14 +176,28 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 	}
 	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr}
 	diagnostics := &capture{limit: maxDiagnostics}
-	_, copyErr := stdcopy.StdCopy(demux, diagnostics, conn.Reader)
-	if copyErr == nil && ctx.Err() == nil {
+	_, copyErr := stdcopy.StdCopy(untilReport{demux}, diagnostics, conn.Reader)
+	res, hasReported := demux.Result()
+	if hasReported || copyErr == nil && ctx.Err() == nil {
 		close(ended)
 	}
-	if res, ok := demux.Result(); ok {
+	if hasReported {
 		return res, nil
 	}
 	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
+}
+
+// untilReport passes on what a helper writes, and ends its reading with its report: the helper ends then, and
+// an engine takes a while to tell that.
+type untilReport struct{ *wire.Demux }
+
+// Write implements io.Writer.
+func (u untilReport) Write(p []byte) (int, error) {
+	n, err := u.Demux.Write(p)
+	if _, hasReported := u.Result(); hasReported && err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // attach starts the helper. Its id comes with an error too when the engine may run it all the same. An
@@ -267,6 +283,13 @@ func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) e
 // awaitStart waits until the engine has started a process, or has failed to. It goes on when the
 // caller does not, for the engine does too.
 func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
+	select {
+	case <-ended: // as most do, before it is worth while to ask
+		return
+	case <-e.life.Done():
+		return
+	case <-time.After(usualStart):
+	}
 	r := read("wait for the start of process", execID)
 	r.waits = true
 	err := await(e.life, "process "+execID+" is started", changeLimit, func(ctx context.Context) (bool, error) {

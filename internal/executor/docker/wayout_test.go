@@ -90,8 +90,13 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 	must(t, r.x.Assign(t.Context(), spec))
 	must(t, r.x.Wake(t.Context(), spec.Handle))
 	r.wantOut(t, spec.Handle, "once it is assigned", true)
-	for _, a := range r.attempts(t, spec.Handle) {
-		if a.Kind == audit.Opened && a.Agent != spec.AgentDID {
+	var opened []audit.Record
+	eventually(t, "the log has the connection", func() bool {
+		opened = slices.DeleteFunc(r.attempts(t, spec.Handle), func(a audit.Record) bool { return a.Kind != audit.Opened })
+		return len(opened) > 0
+	})
+	for _, a := range opened {
+		if a.Agent != spec.AgentDID {
 			t.Errorf("the log names %+v", a)
 		}
 	}
