@@ -233,13 +233,13 @@ func (m *match) all() error {
 // sandbox ends one generation if the condition applies to it.
 func (m *match) sandbox(s *ledger.Sandbox) error {
 	c, tx := m.delivery.Condition, m.batch.tx
+	if isKept(s) {
+		return m.kept(s)
+	}
 	if !slices.Contains(s.ExpiryConditions, c.Type) || !live(s, m.batch.held[s.ID], tx.Now) {
 		return nil
 	}
-	if !m.batch.changed[s.ID] {
-		m.batch.changed[s.ID] = true
-		m.batch.sandboxes = append(m.batch.sandboxes, s)
-	}
+	m.changes(s)
 	if c.Data.Generation != 0 && c.Data.Generation != s.Generation || c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
 		m.stale = true
 		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
@@ -253,6 +253,24 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 	}
 	m.ended++
 	return m.batch.engine.endLease(tx, s, ending{by: sandbox.EndedByCondition, reason: reason, at: tx.Now})
+}
+
+// kept removes what is left of a generation that has failed, where the condition would have ended it.
+func (m *match) kept(s *ledger.Sandbox) error {
+	c := m.delivery.Condition
+	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation || s.LeasedAt >= ledger.At(c.Timestamp) {
+		return nil
+	}
+	m.changes(s)
+	return bury(m.batch.tx, s, string(sandbox.EndedByCondition))
+}
+
+// changes notes that a sandbox is to be stored.
+func (m *match) changes(s *ledger.Sandbox) {
+	if !m.batch.changed[s.ID] {
+		m.batch.changed[s.ID] = true
+		m.batch.sandboxes = append(m.batch.sandboxes, s)
+	}
 }
 
 func (m *match) data() map[string]any {

@@ -74,7 +74,7 @@ func restartAt(s *ledger.Sandbox, stopped ledger.Time) ledger.Time {
 func restart(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time, *ending) {
 	if s.Attempts > 0 && s.DownSince.Add(ledger.SpanOf(crashFails)) <= now {
 		end := crashed(s, now)
-		return lastStep(s), now, &end
+		return actNone, now, &end
 	}
 	if at := restartAt(s, s.ChangedAt); at > now {
 		return actNone, at, nil

@@ -59,7 +59,7 @@ func TestSandboxThatStopsIsStartedAgainInPlace(t *testing.T) {
 func TestSandboxThatCannotBeStartedAgainFailsAfterFiveMinutes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
-		w.environment()
+		w.environment(keptFor(0))
 		l := w.acquire(ann)
 		later(time.Minute)
 		w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it does not start"))
@@ -77,7 +77,7 @@ func TestSandboxThatCannotBeStartedAgainFailsAfterFiveMinutes(t *testing.T) {
 func TestSandboxThatDoesNotStayUpFailsAfterFiveMinutes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
-		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = new(sandbox.Duration) })
+		w.environment(keptFor(0), func(p *sandbox.PutEnvironment) { p.SleepAfter = new(sandbox.Duration) })
 		l := w.acquire(ann)
 		later(time.Minute)
 		starts := 0

@@ -20,6 +20,8 @@ const (
 	// actDeliver brings secrets that were changed into a sandbox that is awake.
 	actDeliver action = "deliver"
 	actKill    action = "kill"
+	// actHalt ends what may run of a sandbox that failed and is kept.
+	actHalt action = "halt"
 	// actSave saves /data. It is a checkpoint while the sandbox is wanted, and the last save after.
 	actSave action = "save"
 	// actThaw lets a sandbox go on that somebody had frozen for a checkpoint and died.
@@ -36,17 +38,19 @@ type ending struct {
 }
 
 // decide compares what is wanted of a sandbox with what was seen of it, and returns the one next
-// action and, when there is none, when to look again. A non-nil ending has to be recorded first.
+// action and, when there is none, when to look again. A non-nil ending has to be recorded first, and then
+// to be decided anew.
 // It is a pure function of the row, the end of its last hold, and the time.
 func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *ending) {
 	if s.Phase == sandbox.PhaseGone {
 		return actNone, ledger.Never, nil
 	}
 	if s.Desired == ledger.Gone {
-		return lastStep(s), now, nil
+		next, due := lastStep(s, now)
+		return next, due, nil
 	}
 	if end := timeUp(s, held, now); end != nil {
-		return lastStep(s), now, end
+		return actNone, now, end
 	}
 	if s.Phase == sandbox.PhasePending {
 		if unassigned(s) {
@@ -83,18 +87,24 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 	return actSave, now, nil
 }
 
-// lastStep is the next one of a sandbox that is to go.
-func lastStep(s *ledger.Sandbox) action {
-	if mustSave(s) {
-		return actSave
+// lastStep is the next one of a sandbox that is to go, and when to look again when there is none yet.
+func lastStep(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time) {
+	keep := isKept(s) && s.KeptUntil > now
+	switch {
+	case keep && !isHalted(s):
+		return actHalt, now
+	case mustSave(s):
+		return actSave, now
+	case keep:
+		return actNone, s.KeptUntil
 	}
-	return actKill
+	return actKill, now
 }
 
 // insteadOf returns the step that a request wants, where it may go before the one that is due: nobody
 // waits for a checkpoint.
 func insteadOf(next, want action, s *ledger.Sandbox, held, now ledger.Time) action {
-	isFree := next == actNone || next == actSave && s.Desired == ledger.Present
+	isFree := s.Desired == ledger.Present && (next == actNone || next == actSave)
 	switch {
 	case isFree && want == actWake && s.Phase == sandbox.PhaseAsleep:
 		return actWake

@@ -22,6 +22,7 @@
 //	gone      pending   expired        kill
 //	gone      awake     expired        save if it holds a state, which freezes it; kill
 //	gone      asleep    expired        save if it holds a state; kill
+//	gone      asleep    expired        kept until: halt; save if it holds a state; none, until then
 //	gone      gone      destroyed      none, for ever
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
@@ -50,6 +51,15 @@
 // not for 5 minutes: a restart of the engine, which stops all of them, ends no game. Time in which its
 // instance is away does not count, and what is missing is vanished, never made again. One that slept is
 // started by its next use; one of a pool is ended at once.
+//
+// # Post-mortem
+//
+// A sandbox whose lease ends by crashed is kept until kept_until (postmortem.go): it is stopped (halt), its
+// state is saved and let go, and then nothing is done until its time is over, which is told by
+// sandbox.delete_requested; until then it stands as failed. Nothing else of its lease waits for it: the next
+// generation has another sandbox id, by which everything is named. Whatever ends leases of its kind (release of
+// its generation, a condition, its environment's end) or the cleanup ttl ends its time. What cannot be stopped
+// is not kept, and what somebody has started is stopped again by the next look.
 //
 // # State
 //

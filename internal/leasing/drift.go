@@ -31,6 +31,9 @@ func observable(s *ledger.Sandbox, now ledger.Time) bool {
 
 // look returns whether all was as the ledger has it; only differences are written.
 func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
+	if isHalted(s) {
+		return false, e.lookAtKept(ctx, s)
+	}
 	if !observable(s, ledger.At(e.now())) {
 		return false, nil
 	}

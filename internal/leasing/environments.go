@@ -315,6 +315,9 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 		if err := e.endLease(tx, &rows[i], ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
 			return nil, nil, err
 		}
+		if err := bury(tx, &rows[i], string(sandbox.EndedByEnvironment)); err != nil {
+			return nil, nil, err
+		}
 		rows[i].DueAt = tx.Now // a destroy that waits for its retry is tried now
 		if err := tx.SaveSandbox(&rows[i]); err != nil {
 			return nil, nil, err

@@ -37,6 +37,7 @@ type known struct {
 // invariants hold after every step.
 var invariants = []invariant{
 	{"an active lease has a sandbox", activeHasSandbox},
+	{"only what crashed is kept, and only while it exists", onlyCrashedIsKept},
 	{"a pending lease has a spawn that is under way or due", pendingIsWorkedOn},
 	{"a sandbox of ours has a row, and one that is confirmed gone is gone", sandboxHasRow},
 	{"a backend's sandbox is of the generation that its row says", sandboxIsOfItsGeneration},
@@ -72,6 +73,15 @@ func activeHasSandbox(p *picture, k *known) string {
 	for _, l := range p.leases {
 		if _, ok := p.boxes[l.SandboxID]; l.Status == sandbox.LeaseActive && !ok && !k.outside[l.SandboxID] {
 			return p.name(l.SandboxID)
+		}
+	}
+	return ""
+}
+
+func onlyCrashedIsKept(p *picture, _ *known) string {
+	for id, s := range p.rows {
+		if s.KeptUntil != 0 && (s.EndedBy != sandbox.EndedByCrashed || s.Phase != sandbox.PhaseAsleep) {
+			return fmt.Sprintf("%s is %s, ended by %q", p.name(id), s.Phase, s.EndedBy)
 		}
 	}
 	return ""
@@ -342,6 +352,8 @@ func standsWhereItIs(p *picture, _ *known) string {
 			sandbox.PhaseAsleep: sandbox.SandboxAsleep, sandbox.PhaseGone: sandbox.SandboxDeleted}[s.Phase]
 		switch {
 		case s.Phase == sandbox.PhaseGone:
+		case s.KeptUntil != 0:
+			want = sandbox.SandboxFailed
 		case s.Desired == ledger.Gone:
 			want = sandbox.SandboxDeleting
 		case s.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,

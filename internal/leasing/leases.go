@@ -123,11 +123,8 @@ func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	var id string
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, held, err := currentOf(tx, r.ID)
+		s, held, err := releasable(tx, r)
 		if err != nil {
-			return err
-		}
-		if err := checkRef(s, r); err != nil {
 			return err
 		}
 		id = s.ID
@@ -139,6 +136,9 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 			end = &ending{by: sandbox.EndedByRelease, reason: "released by " + s.Owner, at: tx.Now}
 		}
 		if err := e.endLease(tx, s, *end); err != nil {
+			return err
+		}
+		if err := bury(tx, s, string(sandbox.EndedByRelease)); err != nil {
 			return err
 		}
 		s.DueAt = tx.Now // a destroy that waits for its retry is tried now

@@ -82,7 +82,8 @@ type machine struct {
 }
 
 // The environments of a machine: one with a warm pool whose sandboxes sleep by pause, and one with a
-// budget whose sandboxes run commands before they are ready, and sleep by stop.
+// budget whose sandboxes run commands before they are ready, sleep by stop, and are kept
+// for a while when they failed.
 const (
 	pooledGame   = "catan-7"
 	budgetedGame = "rpg-1"
@@ -151,12 +152,13 @@ func (m *machine) run() {
 func (m *machine) begin() {
 	m.start()
 	never, hour := sandbox.Duration(0), sandbox.Duration(time.Hour)
+	minutes := hour / 30
 	idle := hour / 6
 	m.put(sandbox.PutEnvironment{ID: pooledGame, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &idle}})
+		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &idle, PostMortem: &never}})
 	m.put(sandbox.PutEnvironment{ID: budgetedGame, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &never,
-		SleepMode: sandbox.SleepStop, Budget: &sandbox.Budget{Monthly: 400_000_000},
+		PostMortem: &minutes, SleepMode: sandbox.SleepStop, Budget: &sandbox.Budget{Monthly: 400_000_000},
 		PostStart: []sandbox.PostStart{{Command: []string{"echo"}}, {Command: []string{"sleep", "20s"}}}}})
 	m.rest()
 }

@@ -39,7 +39,7 @@ func (r *Retired) add(o Retired) {
 // be more.
 type retireStep func(tx *ledger.Tx, before ledger.Time) (done Retired, more bool, err error)
 
-// Retire removes what ended more than ttl ago: destroyed sandboxes with their events and usage
+// Retire removes what ended more than ttl ago, and lets nothing be kept for a post-mortem for longer: destroyed sandboxes with their events and usage
 // periods, events of environments, deliveries and resolved findings; of destroyed environments it
 // leaves the name. Costs, generations and ids stay. It may be called at any time, by any number of
 // engines, and be cut short: each batch is whole. Errors: Invalid for a ttl below MinCleanupTTL.
@@ -56,6 +56,7 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 		return sum, err
 	}
 	for _, step := range []retireStep{
+		buryOld,
 		e.retireSandboxes,
 		retireRowsOf((*ledger.Tx).RetireEnvironments, func(r *Retired) *int64 { return &r.Environments }),
 		retireRowsOf((*ledger.Tx).RemoveEnvironmentEvents, func(r *Retired) *int64 { return &r.Events }),

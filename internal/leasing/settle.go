@@ -102,6 +102,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return settleSaved(tx, s, t, out.saved)
 	case actThaw, actDeliver:
 		return nil
+	case actHalt:
+		s.StopReason = sandbox.StopPostMortem
+		return nil
 	default:
 		s.DestroyedAt = tx.Now
 		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
@@ -163,6 +166,9 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
 		s.LastError = cause.Error()
 		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
+	case t.action == actHalt && !sandbox.IsRetryable(cause):
+		s.LastError = cause.Error()
+		return bury(tx, s, cannotBeKept)
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
 		return e.vanish(tx, s)
 	case t.action == actSave:
@@ -188,6 +194,10 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	}
 	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
 	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
+	var err error
+	if s.KeptUntil, err = keptUntil(tx, s, end); err != nil {
+		return err
+	}
 	return tellEnd(tx, s, end)
 }
 

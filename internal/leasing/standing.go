@@ -71,7 +71,11 @@ func tellEnd(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 			return err
 		}
 	}
-	if err := tx.AppendSandboxEvent(s, sandbox.EventEnded, map[string]any{"ended_by": end.by, "reason": end.reason}); err != nil {
+	data := map[string]any{"ended_by": end.by, "reason": end.reason}
+	if isKept(s) {
+		data["kept_until"] = s.KeptUntil.Time()
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventEnded, data); err != nil || isKept(s) {
 		return err
 	}
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": end.by})

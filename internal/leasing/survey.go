@@ -166,5 +166,8 @@ func (v *survey) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 	if ok && observable(s, ledger.At(v.engine.now())) && !v.drifted[s.ID] && len(compare(s, o)) == 0 {
 		return true, nil
 	}
+	if ok && isHalted(s) && o.State == sandbox.StateStopped {
+		return true, nil
+	}
 	return v.engine.look(ctx, s)
 }

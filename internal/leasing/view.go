@@ -76,7 +76,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
 		LeasedAt: s.LeasedAt.Time(), ReadyAt: s.ReadyAt.Time(), LastActivity: s.LastActivity.Time(),
 		ExpiresAt: expiresAt(s, held, now).Time(), ObservedAt: s.ObservedAt.Time(),
-		EndedAt: s.EndedAt.Time(), EndedBy: s.EndedBy, EndReason: s.EndReason, DestroyedAt: s.DestroyedAt.Time(),
+		EndedAt: s.EndedAt.Time(), EndedBy: s.EndedBy, EndReason: s.EndReason, KeptUntil: s.KeptUntil.Time(), DestroyedAt: s.DestroyedAt.Time(),
 		State: leaseState(s), Attempts: s.Attempts, LastError: s.LastError, LastSequence: s.LastSequence,
 	}
 	if s.Desired == ledger.Present {

@@ -62,11 +62,17 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		if s.ClaimedUntil > tx.Now {
 			return errClaimed
 		}
+		if s.KeptUntil <= tx.Now {
+			if err := bury(tx, s, endOfPostMortem); err != nil {
+				return err
+			}
+		}
 		next, due, end := decide(s, held, tx.Now)
 		if end != nil {
 			if err := e.endLease(tx, s, *end); err != nil {
 				return err
 			}
+			next, due, _ = decide(s, held, tx.Now)
 		}
 		wanted := insteadOf(next, want, s, held, tx.Now)
 		switch {
@@ -197,6 +203,10 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 		out.err = x.Sleep(ctx, h, t.row.SleepMode)
 	case actSave:
 		out = e.save(ctx, x, t, h)
+	case actHalt:
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out.err = x.Sleep(ctx, h, sandbox.SleepStop)
 	case actWake, actThaw:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()

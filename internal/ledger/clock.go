@@ -131,7 +131,7 @@ func (tx *Tx) moveClock(step Span) error {
 		columns      []string
 	}{
 		{"sandboxes", living, []string{"leased_at", "ready_at", "last_activity", "observed_at", "pooled_at",
-			"hard_deadline", "due_at", "claimed_until", "changed_at", "down_since",
+			"hard_deadline", "due_at", "claimed_until", "changed_at", "down_since", "kept_until",
 			"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
 		{"holds", "1 = 1", []string{"until"}},
 		{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},

@@ -132,7 +132,9 @@ type Sandbox struct {
 	EndedBy      sandbox.EndedBy
 	EndReason    string
 	DestroyedAt  Time
-	CPUMark      Span
+	// KeptUntil is until when it is kept after it failed, 0 when it is not.
+	KeptUntil Time
+	CPUMark   Span
 	// Stands is the state that its events tell, and ChangedAt since when.
 	Stands    sandbox.SandboxState
 	ChangedAt Time

@@ -38,9 +38,10 @@ func (tx *Tx) SaveSandbox(s *Sandbox) error {
 
 var saveEndings = bulk{
 	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
-		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8, stands = ending.column9, changed_at = ending.column10
+		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8, stands = ending.column9, changed_at = ending.column10,
+		kept_until = ending.column11
 		FROM (VALUES `,
-	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT))`,
+	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
 	tail: `) AS ending WHERE sandboxes.id = ending.column1`,
 }
 
@@ -48,7 +49,7 @@ var saveEndings = bulk{
 func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
 		s := *row
-		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt)
+		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt, s.KeptUntil)
 	})
 	return err
 }
@@ -56,6 +57,16 @@ func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 // LiveSandboxes returns the sandboxes of an environment that are not confirmed gone.
 func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone'", environmentID).Order("id"))
+}
+
+// KeptSandboxes returns sandboxes that are kept although they failed before a moment, the oldest first.
+func (tx *Tx) KeptSandboxes(before Time, limit int) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Where("kept_until > 0 AND phase <> 'gone' AND ended_at < ?", before).Order("ended_at").Limit(limit))
+}
+
+// KeptSandbox returns the sandbox of one generation of a lease if it is kept after it failed, else nil.
+func (tx *Tx) KeptSandbox(leaseID string, generation int64) (*Sandbox, error) {
+	return first[Sandbox](tx, "lease_id = ? AND generation = ? AND kept_until > 0 AND phase <> 'gone'", leaseID, generation)
 }
 
 // LeasedSandboxes returns the LiveSandboxes that belong to a lease: those of a warm pool do not.

@@ -68,6 +68,8 @@ const (
 	DefaultSleepAfter  = Duration(5 * time.Minute)
 	DefaultMaxLifetime = Duration(240 * time.Hour)
 	DefaultExecTimeout = Duration(120 * time.Second)
+	DefaultPostMortem  = Duration(time.Hour)
+	MaxPostMortem      = Duration(720 * time.Hour)
 )
 
 // EnvironmentSpec is what a user decides about an environment. Zero values take the defaults.
@@ -93,6 +95,7 @@ type EnvironmentSpec struct {
 	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
 	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
 	Skills       map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
+	PostMortem   *Duration         `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, to be looked at; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
 	PostStart    []PostStart       `json:"post_start,omitempty" doc:"Commands that are run once in each sandbox, one after the other, before its lease is ready. One that fails fails the lease."`
 }
 
@@ -112,6 +115,10 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 		d := DefaultSleepAfter
 		s.SleepAfter = &d
 	}
+	if s.PostMortem == nil {
+		d := DefaultPostMortem
+		s.PostMortem = &d
+	}
 	s.WarmPool = s.WarmPool.withDefaults()
 	s.Confinement = s.Confinement.WithDefaults()
 	s.State = s.State.withDefaults()
@@ -121,6 +128,9 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	}
 	return s
 }
+
+// KeepFailed is how long a sandbox that failed after it was ready is kept.
+func (s EnvironmentSpec) KeepFailed() Duration { return *s.WithDefaults().PostMortem }
 
 func orDefault[T comparable](v *T, def T) {
 	var zero T
@@ -181,6 +191,9 @@ func (s EnvironmentSpec) leaseFields() []Field {
 	}
 	if d := *s.SleepAfter; d != 0 && d < Duration(time.Second) {
 		f = append(f, Field{"sleep_after", "must be 0s (never sleep) or at least 1s"})
+	}
+	if d := *s.PostMortem; d < 0 || d > MaxPostMortem {
+		f = append(f, Field{"post_mortem", "must be between 0s (not kept) and " + MaxPostMortem.String()})
 	}
 	for i, c := range s.ExpiryConditions {
 		f = checkCondition(f, fmt.Sprintf("expiry_conditions[%d]", i), c)

@@ -124,6 +124,8 @@ type Lease struct {
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	EndedBy   EndedBy   `json:"ended_by,omitempty"`
 	EndReason string    `json:"end_reason,omitempty"`
+	// KeptUntil is until when a sandbox that failed after it was ready is kept, stopped, to be looked at.
+	KeptUntil time.Time `json:"kept_until,omitzero" doc:"Until when a sandbox that failed is kept, stopped, for a post-mortem; releasing its generation removes it earlier."`
 	// DestroyedAt is when the backend confirmed that the sandbox is gone.
 	DestroyedAt time.Time `json:"destroyed_at,omitzero"`
 	// State is where the state of /data stands, nil where the environment keeps none.

@@ -62,6 +62,7 @@ type Leases interface {
 	// Release ends the lease and waits until its sandbox is gone; an ended lease is success once it
 	// is gone. Errors: NotFound; Conflict (generation, owner); Unavailable and others of
 	// Executor.Kill: the lease stays expired and is retried.
+	// An earlier generation that is kept for a post-mortem is removed as well, and returned.
 	Release(ctx context.Context, r LeaseRef) (Lease, error)
 	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end
 	// if it exits 0. When ctx ends first, it is ended. With an ID it may be repeated: the same request

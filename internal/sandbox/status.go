@@ -16,7 +16,7 @@ const (
 	SandboxAsleep SandboxState = "asleep"
 	// SandboxStopped: its processes have ended and its files are there; its next use starts it again.
 	SandboxStopped SandboxState = "stopped"
-	// SandboxFailed: it failed, and what is left of it is not removed yet.
+	// SandboxFailed: it failed, and is kept for a post-mortem, or is about to be removed.
 	SandboxFailed SandboxState = "failed"
 	// SandboxDeleting: its lease has ended and it is being removed, for as long as that takes.
 	SandboxDeleting SandboxState = "deleting"
@@ -56,6 +56,8 @@ const (
 	StopLastSave StopReason = "last_save" // its /data is being saved before it is removed
 	StopOutside  StopReason = "outside"   // somebody else did it on the backend
 	StopCrashed  StopReason = "crashed"   // it stopped by itself, and is started again
+	// StopPostMortem: it has failed, and is kept for a while. Its state says failed.
+	StopPostMortem StopReason = "post_mortem"
 )
 
 // Standing is where a sandbox stands, since when, and what brought it there.

@@ -87,7 +87,7 @@ func (a *app) release() *cobra.Command {
 			return a.printLeases(cmd, lease, []sandbox.Lease{lease})
 		},
 	}
-	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "only if this is its generation")
+	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "only if this is its generation, or one that failed and is kept")
 	cmd.Flags().StringVar(&ref.Owner, "owner", "", "only if this is its owner")
 	return cmd
 }

@@ -402,6 +402,10 @@ CREATE TABLE retired_execs (
 -- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
 ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 
+-- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
+ALTER TABLE sandboxes ADD COLUMN kept_until BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

@@ -274,5 +274,9 @@ CREATE TABLE retired_execs (
 -- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
 ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 
+-- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
+ALTER TABLE sandboxes ADD COLUMN kept_until INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

@@ -1,0 +1,117 @@
+package leasing
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A sandbox that failed after it was ready is kept for a while, stopped, so that somebody can look at what
+// it left. Its lease has ended like any other: the next generation begins at once, its state is saved and
+// let go, nothing of it runs or reaches a network, and it is counted as asleep. Until its time is over it
+// stands as failed; then, or when its time ends earlier, it is removed like all others.
+
+// The reasons for which a sandbox that was kept is removed, beside those of leases.
+const (
+	endOfPostMortem = "post_mortem"
+	cannotBeKept    = "it cannot be stopped"
+	noLongerThere   = "its backend no longer has it"
+	cleanedUp       = "cleanup_ttl"
+)
+
+// isKept reports whether a sandbox is kept for a post-mortem.
+func isKept(s *ledger.Sandbox) bool { return s.KeptUntil != 0 && s.Phase != sandbox.PhaseGone }
+
+// isHalted reports whether a sandbox that is kept is known to be stopped.
+func isHalted(s *ledger.Sandbox) bool { return isKept(s) && s.StopReason == sandbox.StopPostMortem }
+
+// keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
+func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end ending) (ledger.Time, error) {
+	if end.by != sandbox.EndedByCrashed || pooled(s) {
+		return 0, nil
+	}
+	env, err := mustEnvironment(tx, s.EnvironmentID)
+	if err != nil {
+		return 0, err
+	}
+	keep := env.Spec.KeepFailed()
+	if keep == 0 || env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
+		return 0, nil
+	}
+	return tx.Now.Add(ledger.SpanOf(keep)), nil
+}
+
+// bury ends a post-mortem: what was kept is removed. It does nothing to what is not kept. Its caller saves
+// the row.
+func bury(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
+	if !isKept(s) {
+		return nil
+	}
+	s.KeptUntil, s.DueAt, s.Attempts = 0, tx.Now, 0
+	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
+}
+
+// lookAtKept compares a sandbox that is kept with its backend: one that runs, by whoever's hand, is
+// stopped again, and one that is not there is no longer kept.
+func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
+	x, err := e.backendFor(s.Backend)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Inspect(bounded, e.handle(s))
+	absent := sandbox.CodeOf(err) == sandbox.NotFound
+	if err != nil && !absent || obs.State == sandbox.StateStopped || obs.State == sandbox.StateRemoving {
+		return err
+	}
+	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+		now, err := mustSandbox(tx, s.ID)
+		if err != nil || !isHalted(now) || now.ClaimedUntil > tx.Now {
+			return err
+		}
+		if absent {
+			err = bury(tx, now, noLongerThere)
+		} else {
+			now.StopReason, now.DueAt = sandbox.StopOutside, tx.Now
+		}
+		if err != nil {
+			return err
+		}
+		return tx.SaveSandbox(now)
+	})
+}
+
+// buryOld ends the post-mortems of what failed before a moment, however long they were to last.
+func buryOld(tx *ledger.Tx, before ledger.Time) (done Retired, more bool, err error) {
+	rows, err := tx.KeptSandboxes(before, retireSandboxes)
+	for i := range rows {
+		if err == nil {
+			err = bury(tx, &rows[i], cleanedUp)
+		}
+		if err == nil {
+			err = tx.SaveSandbox(&rows[i])
+		}
+	}
+	return done, len(rows) == retireSandboxes, err
+}
+
+// releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier
+// generation which is kept. Errors: as currentOf and checkRef.
+func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, ledger.Time, error) {
+	s, held, err := currentOf(tx, r.ID)
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.Generation != 0 && r.Generation < s.Generation {
+		kept, err := tx.KeptSandbox(r.ID, r.Generation)
+		if err != nil {
+			return nil, 0, err
+		}
+		if kept != nil {
+			s, held = kept, 0
+		}
+	}
+	return s, held, checkRef(s, r)
+}

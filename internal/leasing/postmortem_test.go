@@ -1,0 +1,182 @@
+package leasing_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func keptFor(d time.Duration) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		keep := sandbox.Duration(d)
+		p.PostMortem = &keep
+	}
+}
+
+// failed makes an environment, and has ann's sandbox there fail for good; it returns her lease as it was.
+func (w *world) failed(change ...func(p *sandbox.PutEnvironment)) sandbox.Lease {
+	w.Helper()
+	w.startLoop()
+	w.environment(change...)
+	l := w.acquire(ann)
+	later(time.Minute)
+	w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it does not start"))
+	w.crash(l.SandboxID, false)
+	later(5*time.Minute + time.Second)
+	w.backend.Fail(fake.OpWake, nil)
+	return l
+}
+
+// exists reports what a sandbox does on the backend, "" when it is not there.
+func (w *world) exists(sandboxID string) sandbox.State { return w.backend.Sandboxes()[sandboxID].State }
+
+func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.failed()
+		kept := w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed)
+		w.want(kept, sandbox.LeaseExpired, sandbox.EndedByCrashed)
+		if until := kept.KeptUntil.Sub(kept.EndedAt); until != sandbox.DefaultPostMortem.D() || kept.ErrorMessage == "" || w.exists(l.SandboxID) != sandbox.StateStopped {
+			w.Errorf("it is kept for %s, %q, and is %q on its backend", until, kept.ErrorMessage, w.exists(l.SandboxID))
+		}
+		if _, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+			w.Errorf("a command in it: %v", err)
+		}
+		later(59 * time.Minute)
+		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+		later(time.Minute)
+		gone := w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
+		if w.want(gone, sandbox.LeaseDestroyed, sandbox.EndedByCrashed); !gone.KeptUntil.IsZero() || w.exists(l.SandboxID) != "" {
+			w.Errorf("it is kept until %v, and is %q on its backend", gone.KeptUntil, w.exists(l.SandboxID))
+		}
+		told := w.told(l.SandboxID)
+		if want := []sandbox.EventType{sandbox.EventFailed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted}; !slices.Equal(told[len(told)-4:], want) {
+			w.Errorf("its events end with %q, want %q", told[len(told)-4:], want)
+		}
+	})
+}
+
+func TestWhatIsKeptIsStoppedWhoeverStartsIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.survey = 30 * time.Second
+		l := w.failed()
+		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StateRunning })
+		later(35 * time.Second)
+		if is := w.exists(l.SandboxID); is != sandbox.StateStopped {
+			w.Errorf("what somebody started is %q", is)
+		}
+		w.backend.Remove(l.SandboxID)
+		later(35 * time.Second)
+		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+	})
+}
+
+func TestWhatCannotBeStoppedIsNotKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.backend.Fail(fake.OpSleep, sandbox.Errorf(sandbox.Failed, "it does not stop"))
+		w.failed()
+		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+	})
+}
+
+func TestWhatIsKeptHoldsUpNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		first := w.failed(func(p *sandbox.PutEnvironment) {
+			p.State, p.InitialState = &sandbox.StateSpec{}, map[string]string{"map": "gold"}
+		})
+		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+		next := w.acquire(ann)
+		if text, _ := w.backend.FileOf(next.SandboxID, "/data/map"); next.Generation != 2 || next.State.RestoredFrom == nil || text != "gold" {
+			w.Errorf("the next generation is %d, with %q, restored from %+v", next.Generation, text, next.State.RestoredFrom)
+		}
+		if is := w.exists(first.SandboxID); is != sandbox.StateStopped {
+			w.Errorf("the one that failed is %q", is)
+		}
+		ref := sandbox.LeaseRef{ID: annLease, Generation: 1, Owner: "somebody"}
+		if _, err := w.engine.Release(w.Context(), ref); sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
+			w.Errorf("somebody else's release ended with %v", err)
+		}
+		ref.Owner = "test"
+		gone, err := w.engine.Release(w.Context(), ref)
+		if err != nil || gone.Generation != 1 || gone.Status != sandbox.LeaseDestroyed || gone.EndedBy != sandbox.EndedByCrashed || w.exists(first.SandboxID) != "" {
+			w.Errorf("released, it is %+v, %v", gone, err)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		if _, err := w.engine.Release(w.Context(), ref); sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
+			w.Errorf("releasing it again ended with %v", err)
+		}
+	})
+}
+
+func TestWhatIsKeptGoesEarlierWhen(t *testing.T) {
+	for name, end := range map[string]func(w *world) error{
+		"its generation is released": func(w *world) error {
+			_, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease, Generation: 1})
+			return err
+		},
+		"its environment is deleted": func(w *world) error {
+			return w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
+		},
+		"the game ends": func(w *world) error {
+			w.condition("game.finished", "")
+			later(time.Second)
+			return nil
+		},
+		"the cleanup TTL is over": func(w *world) error {
+			later(2 * time.Hour)
+			_, err := w.engine.Retire(w.Context(), 2*time.Hour)
+			later(time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.failed(keptFor(700 * time.Hour))
+				w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+				if err := end(w); err != nil {
+					w.Fatal(err)
+				}
+				w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+			})
+		})
+	}
+}
+
+func TestWhatIsKeptCostsAsWhatSleeps(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.failed(keptFor(time.Hour))
+		before, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		later(30 * time.Minute)
+		after, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if awake, asleep := after.Total.AwakeSeconds-before.Total.AwakeSeconds, after.Total.AsleepSeconds-before.Total.AsleepSeconds; awake != 0 || asleep != 1800 {
+			w.Errorf("in half an hour it was counted awake for %v s and asleep for %v s", awake, asleep)
+		}
+	})
+}
+
+// TestWhatIsGoneByTheRulesIsNotKept: an agent that dies while its sandbox is down leaves nothing.
+func TestWhatIsGoneByTheRulesIsNotKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(rpgGame)
+		l := w.acquire(ann)
+		later(time.Minute)
+		w.backend.Fault(fake.OpWake, func(context.Context) error { return sandbox.Errorf(sandbox.Failed, "it does not start") })
+		w.crash(l.SandboxID, false)
+		later(time.Minute)
+		w.condition("agent.death", ann)
+		later(time.Second)
+		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
+
+func rpgGame(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
