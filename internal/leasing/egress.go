@@ -150,6 +150,9 @@ func (e *Engine) recordEgressOf(tx *ledger.Tx, id string, ref sandbox.Environmen
 		return err
 	}
 	single, rest := e.rationEgress(id, tx.Now.Time(), attempts(id, lines))
+	if s.Phase == sandbox.PhaseGone {
+		return recordLateEgress(tx, s, single, rest)
+	}
 	for _, a := range single {
 		if err := tx.AppendSandboxEvent(s, a.event, a.EgressAttempt); err != nil {
 			return err
@@ -161,6 +164,23 @@ func (e *Engine) recordEgressOf(tx *ledger.Tx, id string, ref sandbox.Environmen
 		}
 	}
 	return tx.SaveSandbox(s)
+}
+
+// recordLateEgress has the environment tell what a sandbox did that is gone by now: nothing follows on a
+// sandbox's last event.
+func recordLateEgress(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox.EgressSummary) error {
+	of := &sandbox.EgressSource{SandboxID: s.ID, LeaseID: s.Lease(), Generation: s.Generation}
+	for _, a := range single {
+		a.Of = of
+		if err := tx.AppendEnvironmentEvent(s.EnvironmentID, a.event, a.EgressAttempt); err != nil {
+			return err
+		}
+	}
+	if rest == (sandbox.EgressSummary{}) {
+		return nil
+	}
+	rest.Of = of
+	return tx.AppendEnvironmentEvent(s.EnvironmentID, sandbox.EventEgressSummary, rest)
 }
 
 // attempt is what one or two lines tell of an attempt, or a line of how many were dropped.

@@ -93,6 +93,34 @@ func TestWhatASandboxTriesToReachIsAnEventOnce(t *testing.T) {
 	})
 }
 
+// A gateway's log is read some seconds after what it tells: by then a sandbox may be gone.
+func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
+		l := w.acquire(ann)
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			w.Fatal(err)
+		}
+		for range 400 { // more than are recorded one by one
+			w.backend.LogEgress(w.gatewayRef(), tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "a-1", "evil.test"))
+		}
+		w.collectEgress()
+		if told := w.told(l.SandboxID); told[len(told)-1] != sandbox.EventDeleted || w.lease(l.ID).LastSequence != int64(len(told)) {
+			w.Errorf("the sandbox's events are %q", told)
+		}
+		events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game, Type: "egress.*"})
+		if err != nil || len(events) != 301 || events[300].Type != sandbox.EventEgressSummary {
+			w.Fatalf("%d attempts are told of: %v", len(events), err)
+		}
+		for _, e := range events {
+			var a struct{ Of sandbox.EgressSource }
+			if err := json.Unmarshal(e.Data, &a); err != nil || e.Sequence != 0 || a.Of != (sandbox.EgressSource{SandboxID: l.SandboxID, LeaseID: l.ID, Generation: 1}) {
+				w.Fatalf("an attempt is told of as %+v %s: %v", e, e.Data, err)
+			}
+		}
+	})
+}
+
 // Whoever reads a log, and however often: a line counts once.
 func TestSeveralEnginesRecordAnAttemptOnce(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -51,6 +51,14 @@ type EgressRecord struct {
 	Count int64
 }
 
+// EgressSource says whose an event is that was read after the last event of its sandbox: its environment
+// tells of it then.
+type EgressSource struct {
+	SandboxID  string `json:"sandbox_id"`
+	LeaseID    string `json:"lease_id,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+}
+
 // EgressAttempt is what the events egress.allowed, closed, denied and failed say.
 type EgressAttempt struct {
 	// Attempt is its id: egress.closed has that of an egress.allowed before it.
@@ -69,6 +77,8 @@ type EgressAttempt struct {
 	SentBytes     int64 `json:"sent_bytes"`     // from the sandbox
 	ReceivedBytes int64 `json:"received_bytes"` // to the sandbox
 	DurationMS    int64 `json:"duration_ms"`
+	// Of is set in an event of the environment.
+	Of *EgressSource `json:"of,omitempty"`
 }
 
 // EgressSummary is what an event egress.summary says: attempts of a sandbox that made too many for each
@@ -84,6 +94,8 @@ type EgressSummary struct {
 	ReceivedBytes int64     `json:"received_bytes"`
 	From          time.Time `json:"from"`
 	To            time.Time `json:"to"`
+	// Of is set in an event of the environment.
+	Of *EgressSource `json:"of,omitempty"`
 }
 
 // EgressLost is what an event egress.lost of an environment says: lines of its gateway's log were
