@@ -80,6 +80,9 @@ const (
 	ReasonExecCancelled   Reason = "exec_cancelled"
 	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
 	ReasonPostStartFailed Reason = "post_start_failed"
+	ReasonSessionNotFound Reason = "session_not_found"
+	ReasonSessionClosed   Reason = "session_closed"
+	ReasonSessionBusy     Reason = "session_busy"
 )
 
 // Field is one field of a request that is wrong.

@@ -27,8 +27,16 @@ type ExecRequest struct {
 	Detach bool
 	// Command is the program and its arguments; no shell is involved.
 	Command []string
-	Env     map[string]string
-	// Cwd must lie in one of Roots. Default: /workspace.
+	// Session is the session that the command is run in, "" for none. Variables and directory that are not
+	// named here are then the session's, and its user is.
+	Session string
+	// Shell is a line for the image's /bin/sh, in place of Command. What it exports and where it ends is
+	// the session's from then on. It needs a session.
+	Shell string
+	// Source is who gives the command to a session. Default: SourceAgent.
+	Source EventSource
+	Env    map[string]string
+	// Cwd must lie in one of Roots. Default: /workspace, or the session's.
 	Cwd string
 	// User is "uid" or "uid:gid", a group that is not named having the user's number; default is the
 	// sandbox's user.
@@ -46,7 +54,9 @@ type ExecRequest struct {
 
 // Normalize fills in defaults and checks the request. Errors: Invalid.
 func (r ExecRequest) Normalize() (ExecRequest, error) {
-	orDefault(&r.Cwd, "/workspace")
+	if r.Session == "" {
+		orDefault(&r.Cwd, "/workspace")
+	}
 	orDefault(&r.Timeout, DefaultExecTimeout)
 	orDefault(&r.OutputLimit, DefaultOutputLimit)
 	var f []Field
@@ -56,14 +66,20 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	if r.Detach && r.Stdin != nil {
 		f = append(f, Field{"stdin", "cannot be given to a command that is detached: write a file, and let the command read it"})
 	}
-	if len(r.Command) == 0 || r.Command[0] == "" {
+	if r.Shell == "" && (len(r.Command) == 0 || r.Command[0] == "") {
 		f = append(f, Field{"command", "must name a program"})
 	}
-	clean, err := CleanPath(r.Cwd)
-	if err != nil {
-		f = append(f, Field{"cwd", err.Error()})
+	if r.Cwd != "" {
+		clean, err := CleanPath(r.Cwd)
+		if err != nil {
+			f = append(f, Field{"cwd", err.Error()})
+		}
+		r.Cwd = clean
 	}
-	r.Cwd = clean
+	f = append(f, r.sessionFields()...)
+	if r.Session != "" {
+		orDefault(&r.Source, SourceAgent)
+	}
 	if r.Timeout < 0 || r.Timeout > Duration(24*60*60*1e9) {
 		f = append(f, Field{"timeout", "must be between 0s and 24h"})
 	}
@@ -116,6 +132,9 @@ type ExecResult struct {
 	Truncated bool
 	// StdoutBytes and StderrBytes are what the command wrote, as far as the backend knows.
 	StdoutBytes, StderrBytes int64
+	// Shell is what a line of the shell has left behind, nil when its shell did not tell. The service
+	// keeps it for the session, and returns none.
+	Shell *ShellState
 }
 
 // Replay asks for the output of a command from offsets on, and for what it writes until it ends.

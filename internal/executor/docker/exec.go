@@ -36,7 +36,7 @@ func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	out, errOut := &capture{limit: r.OutputLimit}, &capture{limit: r.OutputLimit}
 	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
 	call := helperCall{
-		args: append([]string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd, "--"}, r.Command...),
+		args: execArgs(id, r),
 		user: r.User, env: assignments(r.Env), stdin: r.Stdin,
 		stdout: r.Stdout, stderr: r.Stderr,
 	}
@@ -61,6 +61,14 @@ func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	result := resultOf(res)
 	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.truncated || errOut.truncated
 	return result, nil
+}
+
+func execArgs(id string, r sandbox.ExecRequest) []string {
+	args := []string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd}
+	if r.Shell != "" {
+		return append(args, "-shell", "--", r.Shell)
+	}
+	return append(append(args, "--"), r.Command...)
 }
 
 // Follow implements sandbox.Runner.
@@ -97,7 +105,7 @@ func (e *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, user strin
 func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
 		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
-		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes,
+		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
 	}
 }
 

@@ -51,6 +51,10 @@ func testExec(t *testing.T, cfg Config) {
 		"what a command leaves behind lives on":      execBackground,
 		"a command in an absent sandbox":             execAbsent,
 		"variables and configuration of the sandbox": execVariables,
+		"a line of the shell tells what it leaves":   shellTellsWhatItLeaves,
+		"a line of the shell is as one knows it":     shellIsAsOneKnowsIt,
+		"a shell that does not tell":                 shellThatDoesNotTell,
+		"a line of the shell is read again":          shellIsReadAgain,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

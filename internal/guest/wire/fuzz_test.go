@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -27,6 +28,7 @@ func FuzzDemux(f *testing.F) {
 	f.Add(append(bytes.Clone(whole.Bytes()), 1, 0, 0, 0, 1, 'x'), 7)
 	f.Add([]byte{3, 0, 0, 0, 2, '{', '}'}, 3)
 	f.Add([]byte{3, 0, 0, 0, 0}, 5)
+	f.Add(append([]byte{3, 0, 0, 0, 27}, `{"shell":{"set":{"A":"b"}}}`...), 6)
 	f.Add([]byte{9, 0, 0, 0, 3, 'a', 'b', 'c', 3, 0xff, 0xff, 0xff, 0xff}, 2)
 	f.Add([]byte{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1}, 4)
 	f.Fuzz(func(t *testing.T, stream []byte, cut int) {
@@ -46,7 +48,7 @@ func FuzzDemux(f *testing.F) {
 		if refused != nil {
 			return // what came before is of no use without a result
 		}
-		if stdout.String() != want.stdout || stderr.String() != want.stderr || ended != (want.result != nil) || ended && result != *want.result {
+		if stdout.String() != want.stdout || stderr.String() != want.stderr || ended != (want.result != nil) || ended && !reflect.DeepEqual(result, *want.result) {
 			t.Errorf("%q, %q, %+v (%t), want %+v", stdout.String(), stderr.String(), result, ended, want)
 		}
 	})

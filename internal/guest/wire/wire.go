@@ -46,6 +46,8 @@ type Result struct {
 	StdoutBytes int64 `json:"stdout_bytes,omitempty"`
 	StderrBytes int64 `json:"stderr_bytes,omitempty"`
 	Dropped     bool  `json:"dropped,omitempty"`
+	// Shell is what a command line has left behind, nil when its shell did not tell.
+	Shell *ShellState `json:"shell,omitempty"`
 	// Problem is set when the helper itself failed, not the command that it ran.
 	Problem string `json:"problem,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -40,6 +40,7 @@ const (
 type command struct {
 	id      string
 	args    []string
+	shell   bool // args is one line, for a shell that tells what it leaves behind
 	cwd     string
 	timeout time.Duration
 }
@@ -78,7 +79,8 @@ func runExec(c command, out *wire.Writer) wire.Result {
 // runCommand runs the command to its end.
 func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	began, oomKills := time.Now(), countOOMKills()
-	pumps, pid, err := start(c, stdout, stderr)
+	var left shellStateOf
+	pumps, pid, err := start(c, stdout, stderr, &left)
 	if err != nil {
 		code := exitCannotStart
 		if !errors.Is(err, errDirectory) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
@@ -103,12 +105,15 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 		r.ExitCode = exitTimeout
 	}
 	pumps.drain()
+	if c.shell && !r.TimedOut {
+		r.Shell = left.state()
+	}
 	r.OOMKilled = countOOMKills() > oomKills
 	return r
 }
 
-// start runs the command and returns the pumps of its output.
-func start(c command, toStdout, toStderr io.Writer) (*pumps, int, error) {
+// start runs the command and returns the pumps of its output, and of what a shell tells.
+func start(c command, toStdout, toStderr io.Writer, left *shellStateOf) (*pumps, int, error) {
 	if len(c.args) == 0 {
 		return nil, 0, errors.New("no command was given")
 	}
@@ -120,13 +125,24 @@ func start(c command, toStdout, toStderr io.Writer) (*pumps, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	p := &pumps{}
 	program := c.args[0]
+	if c.shell {
+		descriptor, err := p.addInherited(left)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer unix.Close(descriptor)
+		left.began, program = env, shellPath
+		if c.args, err = shellCommand(c.args[0], descriptor); err != nil {
+			return nil, 0, err
+		}
+	}
 	if !strings.Contains(program, "/") {
 		if program, err = exec.LookPath(program); err != nil {
 			return nil, 0, err
 		}
 	}
-	p := &pumps{}
 	stdout, err := p.add(toStdout)
 	if err != nil {
 		return nil, 0, err
@@ -205,6 +221,16 @@ func (p *pumps) add(to io.Writer) (*os.File, error) {
 		}
 	})
 	return w, nil
+}
+
+// addInherited is add for a descriptor of its own, which the command inherits.
+func (p *pumps) addInherited(to io.Writer) (int, error) {
+	w, err := p.add(to)
+	if err != nil {
+		return 0, err
+	}
+	defer w.Close()
+	return inherited(w)
 }
 
 // drain takes what the ended command has written.

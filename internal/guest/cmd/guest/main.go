@@ -6,6 +6,8 @@
 //	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
 //	guest init    … -egress <json>                         … which moves what may go out to the gateway
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
+//	guest exec    -shell … -- <line>                       runs a line of the image's shell, and reports what it leaves behind
+//	guest state   -descriptor <n> -pipe <inode>            tells that, as the shell's last child
 //	guest follow  -id <id> -stdout <n> -stderr <n>          sends what exec with that id has written after n bytes, and goes on to its end
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
@@ -52,6 +54,9 @@ func main() {
 		dir      = flags.String("dir", "/workspace", "directory to unpack in")
 		path     = flags.String("path", "/workspace", "file or directory to pack")
 		encoded  = flags.Bool("base64", false, "dir and path are in base64")
+		shell    = flags.Bool("shell", false, "the command is one line for the image's shell")
+		toFile   = flags.Int("descriptor", -1, "where to write the state of a shell")
+		pipe     = flags.Uint64("pipe", 0, "the inode that this must be")
 		request  = flags.String("request", "", "what to do with one path, as wire.FileRequest")
 	)
 	if err := flags.Parse(os.Args[2:]); err != nil {
@@ -59,6 +64,10 @@ func main() {
 	}
 	if name == "init" {
 		runInit(time.UnixMicro(*deadline), *config, *egress, *pooled)
+		return
+	}
+	if name == "state" {
+		runState(*toFile, *pipe)
 		return
 	}
 	if name == "exec" {
@@ -69,7 +78,7 @@ func main() {
 	var r wire.Result
 	switch name {
 	case "exec":
-		r = runExec(command{id: *id, args: flags.Args(), cwd: *cwd, timeout: *timeout}, out)
+		r = runExec(command{id: *id, args: flags.Args(), shell: *shell, cwd: *cwd, timeout: *timeout}, out)
 	case "follow":
 		r = runFollow(*id, [2]int64{*stdout, *stderr}, *now, out)
 	case "kill":
