@@ -16,16 +16,15 @@ import (
 // same call may be made again. With Stdin, the
 // transport reads it in a goroutine that ends when Stdin's Read does, as with os/exec.
 func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	path, err := leasePath(r.ID)
-	if err == nil {
-		err = req.CheckAttached()
+	if err := req.CheckAttached(); err != nil {
+		return sandbox.ExecResult{}, err
 	}
+	path, err := runPath(r, req.Session)
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
-	path += "/exec" + fence(r)
 	body := wire.ExecRequest{
-		ID: req.ID, Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
+		ID: req.ID, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
 	}
 	running := req.Timeout.D()
 	if running <= 0 {
@@ -52,6 +51,16 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	defer func() { _ = resp.Body.Close() }() // ends the command, if it still runs
 	return c.readOutput(path, json.NewDecoder(resp.Body), req)
+}
+
+// runPath is where a command is asked for, in a session unless that is "".
+func runPath(r sandbox.LeaseRef, session string) (path string, err error) {
+	if session == "" {
+		path, err = leasePath(r.ID)
+	} else {
+		path, err = sessionPath(sandbox.SessionRef{LeaseID: r.ID, ID: session})
+	}
+	return path + "/exec" + fence(r), err
 }
 
 func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, error) {

@@ -12,7 +12,7 @@ import (
 
 // StartExec implements sandbox.Execs. With an ID it is sent again when its answer was lost.
 func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (x sandbox.Exec, err error) {
-	path, err := leasePath(r.ID)
+	path, err := runPath(r, req.Session)
 	if err != nil {
 		return x, err
 	}
@@ -20,8 +20,8 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	if req, err = req.Normalize(); err != nil {
 		return x, err
 	}
-	body := wire.ExecRequest{ID: req.ID, Detach: true, Command: req.Command, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout}
-	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/exec" + fence(r), body: body, slow: true, once: req.ID == ""}, &x)
+	body := wire.ExecRequest{ID: req.ID, Detach: true, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout}
+	return x, c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, once: req.ID == ""}, &x)
 }
 
 // GetExec implements sandbox.Execs.

@@ -18,10 +18,18 @@ import (
 // it gives up when several attempts in a row bring no event.
 func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	f.Limit = 0
+	return c.followAgain(ctx, func() int64 { return f.AfterID }, func() (bool, error) {
+		return c.followOnce(ctx, &f, yield)
+	})
+}
+
+// followAgain connects again after a lost connection, and gives up when several attempts in a row bring
+// nothing: reached tells how far it is.
+func (c *Client) followAgain(ctx context.Context, reached func() int64, once func() (again bool, err error)) error {
 	for failures := 0; ; failures++ {
-		last := f.AfterID
-		again, err := c.followOnce(ctx, &f, yield)
-		if f.AfterID > last {
+		last := reached()
+		again, err := once()
+		if reached() > last {
 			failures = 0
 		}
 		switch {
@@ -39,7 +47,26 @@ func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 // followOnce follows one connection and moves f.AfterID past what was yielded. It reports whether
 // another connection may bring more.
 func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield func(sandbox.Event) error) (again bool, err error) {
-	resp, err := c.send(ctx, c.quick, http.MethodGet, eventsPath(*f), "", wire.EventStream, nil)
+	return c.readEvents(ctx, eventsPath(*f), func(_, value string) (bool, error) {
+		var e sandbox.Event
+		if err := json.Unmarshal([]byte(value), &e); err != nil {
+			return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.base, value, err)
+		}
+		if err := yield(e); err != nil {
+			return false, err
+		}
+		f.AfterID = e.ID
+		if f.SandboxID != "" {
+			f.FromSequence = e.Sequence
+		}
+		return true, nil
+	})
+}
+
+// readEvents calls got with kind and data of each server-sent event of one connection, until it wants no
+// more. It reports whether another connection may bring more.
+func (c *Client) readEvents(ctx context.Context, path string, got func(kind, data string) (more bool, err error)) (again bool, err error) {
+	resp, err := c.send(ctx, c.quick, http.MethodGet, path, "", wire.EventStream, nil)
 	if err != nil {
 		return sandbox.IsRetryable(err), err
 	}
@@ -60,20 +87,12 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 				err := problemIn(value)
 				return sandbox.IsRetryable(err), err
 			}
-			var e sandbox.Event
-			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.base, value, err)
-			}
-			if err := yield(e); err != nil {
+			if more, err := got(kind, value); err != nil || !more {
 				return false, err
-			}
-			f.AfterID = e.ID
-			if f.SandboxID != "" {
-				f.FromSequence = e.Sequence
 			}
 		}
 	}
-	return true, c.lost(http.MethodGet, "/v1/events", true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+	return true, c.lost(http.MethodGet, path, true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
 // wholeLines is bufio.ScanLines without a last line that nothing ends: a connection was cut in it.

@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -20,6 +21,9 @@ type command struct {
 	rec    *recording
 	// making: it is one of those that make its sandbox ready, which nobody wakes for it.
 	making bool
+	// joined is req with what its session adds to it, whose recording is as far as recorded says.
+	joined   sandbox.ExecRequest
+	recorded recorded
 }
 
 // Exec implements sandbox.Leases.
@@ -40,7 +44,9 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	res, runErr := e.backends[c.use.row.Backend].Exec(bounded, e.handle(&c.use.row), c.request())
 	c.rec.fill(&res)
 	res.ExecID = c.row.ID
-	if err := c.end(ctx, res, runErr, ctx.Err() != nil); err != nil {
+	err = c.end(ctx, res, runErr, ctx.Err() != nil)
+	res.Shell = nil // it is the session's
+	if err != nil {
 		// Unavailable would be an invitation to run it twice.
 		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again", r.ID, c.row.ID, err)
 	}
@@ -68,6 +74,7 @@ func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 		id = c.row.ID
 		if !e.background(func() { c.run(e.life, true) }) {
 			c.use.drop()
+			c.rec.discard()
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: the lease engine is closing: command %s was not started", r.ID, id)
 		}
 	}
@@ -91,7 +98,10 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	}
 	c.req, c.rec = req, newRecording(req, e.state != nil)
 	c.use, err = e.enterFor(ctx, r, commandTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
-		if err := checkEnv(req.Env, s.Host.EnvBlocked); err != nil {
+		if err := checkEnv("exec", req.Env, s.Host.EnvBlocked); err != nil {
+			return err
+		}
+		if err := c.join(tx, s); err != nil {
 			return err
 		}
 		c.row.Holder = holder
@@ -106,26 +116,36 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 		return nil, nil, err
 	}
 	c.use.changes = true // a command that fails may have written before
+	c.tapSession()
 	return c, nil, nil
 }
 
 // newExec is the row of a normalized request.
 func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
 	return ledger.Exec{
-		ID: req.ID, Named: req.ID != "", LeaseID: leaseID, Command: req.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
+		ID: req.ID, Named: req.ID != "", LeaseID: leaseID, Command: programOf(req), EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
 		Cwd: req.Cwd, RunAs: req.User, Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
+		SessionID: req.Session, IsShell: req.Shell != "", Source: req.Source,
 	}
 }
 
+// programOf returns the program that a request runs, with its arguments.
+func programOf(req sandbox.ExecRequest) []string {
+	if req.Shell != "" {
+		return []string{"/bin/sh", "-c", req.Shell}
+	}
+	return req.Command
+}
+
 // checkEnv refuses variables that an environment blocks.
-func checkEnv(env map[string]string, blocked []string) error {
+func checkEnv(what string, env map[string]string, blocked []string) error {
 	var f []sandbox.Field
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if problem := sandbox.EnvProblem(name, blocked); problem != "" {
 			f = append(f, sandbox.Field{Name: "env." + name, Problem: problem})
 		}
 	}
-	return sandbox.InvalidFields("exec", f)
+	return sandbox.InvalidFields(what, f)
 }
 
 // record stores a new command, with its event.
@@ -133,6 +153,9 @@ func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
 	data := map[string]any{"exec_id": x.ID, "program": x.Command[0], "timeout": x.Timeout.Duration()}
 	if x.Detached {
 		data["detached"] = true
+	}
+	if x.SessionID != "" {
+		data["session_id"] = x.SessionID
 	}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventExecStarted, data); err != nil {
 		return err
@@ -164,8 +187,9 @@ func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exe
 		{"generation", r.Generation == 0 || r.Generation == known.Generation},
 		{"command", slices.Equal(known.Command, want.Command)},
 		{"env", slices.Equal(known.EnvNames, want.EnvNames)},
-		{"cwd", known.Cwd == want.Cwd},
-		{"user", known.RunAs == want.RunAs},
+		{"session", known.SessionID == want.SessionID},
+		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // a session has its own, and so has it a user
+		{"user", known.RunAs == want.RunAs || want.SessionID != ""},
 		{"timeout", known.Timeout == want.Timeout},
 		{"detach", known.Detached == want.Detached},
 	} {
@@ -183,6 +207,12 @@ func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exe
 // request is what the backend is asked for.
 func (c *command) request() sandbox.ExecRequest {
 	req := c.req
+	if req.Session != "" {
+		req = c.joined
+	}
+	if c.rec.tap != nil && req.Stdin != nil {
+		req.Stdin = io.TeeReader(req.Stdin, c.rec.tap.stream(sandbox.SessionInput))
+	}
 	req.Stdout, req.Stderr = &c.rec.stdout, &c.rec.stderr
 	return req
 }
@@ -190,6 +220,7 @@ func (c *command) request() sandbox.ExecRequest {
 // end settles a command, and ends its use of the sandbox. left: its caller went away.
 func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error, left bool) error {
 	ctx = context.WithoutCancel(ctx)
+	c.rec.tap.close()
 	stored := c.engine.storeLarge(ctx, &c.row, c.rec)
 	settled := false
 	err := c.use.leave(ctx, runErr == nil && res.ExitCode == 0, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
@@ -200,7 +231,10 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 		}
 		err = settleExec(tx, s, x, res, runErr, left)
 		c.row = *x
-		return err
+		if err != nil {
+			return err
+		}
+		return c.engine.keepShellState(tx, s, x, res.Shell)
 	})
 	if err != nil || settled {
 		return err
@@ -222,6 +256,9 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	if err != nil || x == nil || x.Holder != c.use.holder {
 		return nil, err
 	}
+	if err := c.rec.tap.rest(tx, x); err != nil {
+		return nil, err
+	}
 	x.Stdout, x.Stderr = c.rec.stdout.output(res.StdoutBytes, stored == nil), c.rec.stderr.output(res.StderrBytes, stored == nil)
 	if x.State == sandbox.ExecRunning {
 		x.Error = c.keptProblem(stored)
@@ -236,7 +273,8 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	return x, nil
 }
 
-// endExecs settles the commands of a sandbox that is gone. Who follows one adds what it wrote.
+// endExecs settles the commands of a sandbox that is gone, and closes its sessions. Who follows one adds
+// what it wrote.
 func endExecs(tx *ledger.Tx, s *ledger.Sandbox) error {
 	running, err := tx.RunningExecs(s.ID)
 	for i := range running {
@@ -244,7 +282,10 @@ func endExecs(tx *ledger.Tx, s *ledger.Sandbox) error {
 			err = settleExec(tx, s, &running[i], sandbox.ExecResult{}, errEndedWithSandbox, false)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return closeSessions(tx, s.ID)
 }
 
 // errEndedWithSandbox is why a command failed whose sandbox was not to end.
@@ -284,6 +325,9 @@ func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.Ex
 		data["code"], data["error"] = sandbox.CodeOf(runErr), x.Error
 	}
 	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
+		return err
+	}
+	if err := sayEnd(tx, x); err != nil {
 		return err
 	}
 	return tx.SaveExec(x)

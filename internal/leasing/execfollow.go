@@ -138,6 +138,9 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 			}
 			return tx.SaveSandbox(s)
 		}
+		if c.recorded, err = recordedOf(tx, x); err != nil {
+			return err
+		}
 		c.row, c.use.row, follows = *x, *s, true
 		return c.takeFrom(tx, x.Holder)
 	})
@@ -145,6 +148,7 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 		return err
 	}
 	c.rec = newRecording(sandbox.ExecRequest{Detach: true}, e.state != nil)
+	c.tapSession()
 	c.use.keep()
 	if !e.background(func() { c.run(e.life, false) }) {
 		c.use.drop()

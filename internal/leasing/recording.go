@@ -41,6 +41,7 @@ func outputObjects(x *ledger.Exec) (objects []string) {
 // recording takes what a command writes: it passes it on, and keeps the beginning.
 type recording struct {
 	stdout, stderr track
+	tap            *tap // of a command of a session
 }
 
 // newRecording records for a request. Where nobody listens, the result collects up to its OutputLimit.
@@ -68,6 +69,7 @@ func (r *recording) fill(res *sandbox.ExecResult) {
 }
 
 func (r *recording) discard() {
+	r.tap.close()
 	r.stdout.discard()
 	r.stderr.discard()
 }
@@ -85,6 +87,8 @@ type track struct {
 	kept      int64
 	total     int64
 	problem   error // why no more is kept
+
+	tap io.Writer // of the recording of a session, nil for none
 }
 
 // Write implements io.Writer. It fails when who listens does.
@@ -93,6 +97,9 @@ func (t *track) Write(p []byte) (int, error) {
 		t.problem = t.keep(p[:min(int64(len(p)), sandbox.MaxKeptOutput-t.kept)])
 	}
 	t.total += int64(len(p))
+	if t.tap != nil {
+		_, _ = t.tap.Write(p) // never fails
+	}
 	if t.live != nil {
 		return t.live.Write(p)
 	}

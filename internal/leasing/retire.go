@@ -110,11 +110,22 @@ func (e *Engine) retireSandboxes(tx *ledger.Tx, before ledger.Time) (done Retire
 			return done, true, err
 		}
 	}
+	if recorded, err := tx.PurgeSessionEvents(idsOf(rows), retireEvents); err != nil || recorded == retireEvents {
+		return done, true, err
+	}
 	events, err := tx.RetireSandboxes(rows, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
 		return costsBySandbox(tx, periods)
 	}, outputObjects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == retireSandboxes, err
+}
+
+func idsOf(rows []ledger.Sandbox) []string {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids
 }
 
 // fitting returns how many of the rows, at least one, have no more events together than a batch.

@@ -166,7 +166,9 @@ func (e *Engine) ResealSecrets(ctx context.Context) (n int, err error) {
 				}
 			}
 		}
-		return nil
+		sessions, others, err := e.resealSessions(tx)
+		n, failed = n+sessions, append(failed, others...)
+		return err
 	})
 	return n, asError(errors.Join(append(failed, err)...))
 }

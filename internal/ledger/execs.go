@@ -42,6 +42,10 @@ type Exec struct {
 	RunAs      string
 	Timeout    Span
 	Detached   Flag
+	// SessionID is the session that it is run in, "" for none; IsShell: it is a line of its shell.
+	SessionID string
+	IsShell   Flag `gorm:"column:shell"`
+	Source    sandbox.EventSource
 
 	State      sandbox.ExecState
 	StartedAt  Time
@@ -73,7 +77,7 @@ func (o Output) IsObject() bool { return o.Kept > int64(len(o.Inline)) }
 func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 	return sandbox.Exec{
 		ID: x.ID, LeaseID: x.LeaseID, Generation: x.Generation, SandboxID: x.SandboxID,
-		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.RunAs, Timeout: x.Timeout.Duration(), Detached: bool(x.Detached),
+		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.RunAs, Timeout: x.Timeout.Duration(), Detached: bool(x.Detached), SessionID: x.SessionID,
 		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(), ExitCode: x.ExitCode,
 		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
 		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,

@@ -97,7 +97,7 @@ func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them, and their commands. costs sums what the periods come to, by sandbox; objects names
+// to stay of them, their commands, and their sessions, whose recordings are purged before. costs sums what the periods come to, by sandbox; objects names
 // what a command may have left in the bucket. It returns how many events it removed.
 func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[string]sandbox.NanoUSD, error), objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))
@@ -105,6 +105,9 @@ func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[str
 		ids[i] = rows[i].ID
 	}
 	if err := tx.retireExecs(ids, objects); err != nil {
+		return 0, err
+	}
+	if err := tx.retireSessions(ids); err != nil {
 		return 0, err
 	}
 	events, err := tx.removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)

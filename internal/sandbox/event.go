@@ -18,6 +18,8 @@ const (
 	EventExecFinished     EventType = "exec.finished"
 	EventExecFailed       EventType = "exec.failed"
 	EventExecCancelled    EventType = "exec.cancelled"
+	EventSessionOpened    EventType = "session.opened"
+	EventSessionClosed    EventType = "session.closed" // by a caller; all are with their sandbox
 	EventRenewed          EventType = "lease.renewed"
 	EventAsleep           EventType = "sandbox.asleep" // paused
 	EventStopRequested    EventType = "sandbox.stop_requested"

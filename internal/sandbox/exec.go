@@ -32,12 +32,14 @@ type Exec struct {
 	SandboxID  string   `json:"sandbox_id"`
 	Command    []string `json:"command"`
 	// EnvNames are the variables that it was given; their values are not kept.
-	EnvNames []string  `json:"env_names,omitempty"`
-	Cwd      string    `json:"cwd"`
-	User     string    `json:"user,omitempty"`
-	Timeout  Duration  `json:"timeout"`
-	Detached bool      `json:"detached,omitempty"`
-	State    ExecState `json:"state" enum:"running,finished,failed,cancelled"`
+	EnvNames []string `json:"env_names,omitempty"`
+	Cwd      string   `json:"cwd"`
+	User     string   `json:"user,omitempty"`
+	Timeout  Duration `json:"timeout"`
+	Detached bool     `json:"detached,omitempty"`
+	// SessionID is the session that it is run in, "" for none.
+	SessionID string    `json:"session_id,omitempty"`
+	State     ExecState `json:"state" enum:"running,finished,failed,cancelled"`
 	// StartedAt is when it was accepted.
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at,omitzero"`

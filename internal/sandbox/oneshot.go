@@ -46,6 +46,9 @@ func (r RunRequest) Normalize() (RunRequest, error) {
 	if r.Margin < minRunMargin || r.Margin > maxRunMargin {
 		f = append(f, Field{"margin", "must be between 5s and 1h"})
 	}
+	if r.Session != "" {
+		f = append(f, Field{"session", "a run has a sandbox of its own, which has no sessions"})
+	}
 	r.Collect = slices.Clone(r.Collect)
 	for i, p := range r.Collect {
 		clean, err := CleanPath(p)

@@ -14,6 +14,7 @@ type Service interface {
 	Environments
 	Leases
 	Execs
+	Sessions
 	Files
 	Runs
 	Monitors

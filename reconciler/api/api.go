@@ -104,6 +104,7 @@ func (s *server) register(version string) error {
 	s.registerLeases(doc)
 	s.registerExec(doc)
 	s.registerExecs(doc)
+	s.registerSessions(doc)
 	s.registerFiles(doc)
 	s.registerRuns(doc)
 	s.registerEvents(doc)

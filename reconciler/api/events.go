@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -62,16 +63,26 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sa
 	if _, err := service.ListEvents(r.Context(), probe); err != nil { // a wrong filter gets its status
 		return err
 	}
+	s.serveEvents(w, r, func(ctx context.Context, send func(id int64, kind string, v any) error) error {
+		return service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
+			return send(e.ID, string(e.Type), e)
+		})
+	})
+	return nil
+}
+
+// serveEvents answers with server-sent events until follow returns. Its error is the last event.
+func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
 	ctx, out := s.openStream(w, r, wire.EventStream, ": idle\n\n")
 	defer out.close()
 	err := out.write([]byte(": following\n\n")) // the reader learns at once that it is connected
 	if err == nil {
-		err = service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
-			data, err := json.Marshal(e)
+		err = follow(ctx, func(id int64, kind string, v any) error {
+			data, err := json.Marshal(v)
 			if err != nil {
 				return err
 			}
-			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data))
+			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", id, kind, data))
 		})
 	}
 	failed := err != nil && ctx.Err() == nil // otherwise the reader has gone
@@ -85,5 +96,4 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sa
 		}
 		_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // a reader that has gone needs no answer
 	}
-	return nil
 }

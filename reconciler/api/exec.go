@@ -14,31 +14,40 @@ import (
 )
 
 func (s *server) registerExec(d *document) {
-	addRaw(d, huma.Operation{
+	addRaw(d, execOperation(d, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/leases/{id}/exec", Tags: []string{"leases"},
 		Summary: "Run a command in a lease's sandbox",
-		Description: "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
-			"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines follow the request " +
-			"as standard input, while output streams. With detach it is started, and answered with the Exec (202).",
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
-		}},
-		Responses: map[string]*huma.Response{"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}), "200": {
-			Description: "The command has ended, or its output streams.",
-			Content: map[string]*huma.MediaType{
-				wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
-			},
-		}},
-	}, s.exec)
+	}), func(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *LeaseRef) error {
+		return s.exec(w, r, service, in.ref(), "")
+	})
 }
 
-func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *LeaseRef) error {
+// execOperation describes what runs a command.
+func execOperation(d *document, op huma.Operation) huma.Operation {
+	op.Description += "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
+		"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines follow the request " +
+		"as standard input, while output streams. With detach it is started, and answered with the Exec (202)."
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
+	}}
+	op.Responses = map[string]*huma.Response{"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}), "200": {
+		Description: "The command has ended, or its output streams.",
+		Content: map[string]*huma.MediaType{
+			wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
+		},
+	}}
+	return op
+}
+
+// exec runs a command, in a session unless that is "".
+func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Service, ref sandbox.LeaseRef, session string) error {
 	req, err := readExec(w, r)
 	if err != nil {
 		return err
 	}
+	req.Session = session
 	if req.Detach {
-		started, err := service.StartExec(r.Context(), in.ref(), req)
+		started, err := service.StartExec(r.Context(), ref, req)
 		if err != nil {
 			return err
 		}
@@ -46,7 +55,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 		return nil
 	}
 	if !accepts(r, wire.NDJSON) {
-		result, err := service.Exec(r.Context(), in.ref(), req)
+		result, err := service.Exec(r.Context(), ref, req)
 		if err != nil {
 			return err
 		}
@@ -56,7 +65,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
 	defer out.close()
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
-	result, err := service.Exec(ctx, in.ref(), req)
+	result, err := service.Exec(ctx, ref, req)
 	started := out.close()
 	switch {
 	case err == nil:
@@ -135,7 +144,7 @@ func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 		stdin = bytes.NewReader(first)
 	}
 	return sandbox.ExecRequest{
-		ID: in.ID, Detach: in.Detach, Command: in.Command, Env: in.Env, Cwd: in.Cwd, User: in.User,
+		ID: in.ID, Detach: in.Detach, Command: in.Command, Shell: in.Shell, Source: in.Source, Env: in.Env, Cwd: in.Cwd, User: in.User,
 		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
 	}, nil
 }

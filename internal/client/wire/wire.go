@@ -140,16 +140,18 @@ const Base64 = "base64"
 // ExecRequest asks for a command. With content type NDJSON it is the first line of the body, and
 // ExecInput lines follow it as the command's standard input.
 type ExecRequest struct {
-	ID            string            `json:"id,omitempty" doc:"Names the command, for ever; the same request under the same id is the same command. Issued without."`
-	Command       []string          `json:"command" nullable:"false" doc:"Program and arguments; no shell is involved."`
-	Env           map[string]string `json:"env,omitempty"`
-	Cwd           string            `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
-	User          string            `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\". Default 1000:1000."`
-	Timeout       sandbox.Duration  `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
-	OutputLimit   int               `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
-	Stdin         string            `json:"stdin,omitempty"`
-	StdinEncoding string            `json:"stdin_encoding,omitempty" enum:"base64"`
-	Detach        bool              `json:"detach,omitempty" doc:"Answer 202 with the command at once, which goes on when its caller does not. It takes no stdin."`
+	ID            string              `json:"id,omitempty" doc:"Names the command, for ever; the same request under the same id is the same command. Issued without."`
+	Command       []string            `json:"command,omitempty" nullable:"false" doc:"Program and arguments; no shell is involved."`
+	Shell         string              `json:"shell,omitempty" doc:"A line for the image's /bin/sh, in place of command, in sessions only: what it exports and where it ends is the session's from then on."`
+	Source        sandbox.EventSource `json:"source,omitempty" enum:"user,agent,system" doc:"Who gives the command to a session. Default agent."`
+	Env           map[string]string   `json:"env,omitempty"`
+	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
+	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\". Default 1000:1000."`
+	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
+	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
+	Stdin         string              `json:"stdin,omitempty"`
+	StdinEncoding string              `json:"stdin_encoding,omitempty" enum:"base64"`
+	Detach        bool                `json:"detach,omitempty" doc:"Answer 202 with the command at once, which goes on when its caller does not. It takes no stdin."`
 }
 
 // ExecInput is a piece of a command's standard input.

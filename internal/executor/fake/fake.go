@@ -1,6 +1,7 @@
 // Package fake is a backend in memory for tests of what stands above an executor: it keeps the
 // lifecycle and observer parts of the contract (executortest), and its failures are made to order.
-// Its commands are "echo", "cat", "exit <n> <words to write to stderr>", and "sleep <duration> <words to write then>".
+// Its commands are "echo", "cat", "pwd", "printenv <name>", "exit <n> <words to write to stderr>", and
+// "sleep <duration> <words to write then>"; its shell is that of shell.go.
 package fake
 
 import (

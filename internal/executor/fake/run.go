@@ -18,6 +18,8 @@ type command struct {
 	timer *time.Timer   // of one that sleeps
 	over  chan struct{} // closed when it has ended
 
+	left *sandbox.ShellState // what a line of the shell leaves
+
 	once sync.Once
 	// What follows is set before over is closed.
 	out    []byte
@@ -33,7 +35,7 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 			c.timer.Stop()
 		}
 		c.out, c.err = out, err
-		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out)), StderrBytes: int64(len(c.errOut))}
+		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out)), StderrBytes: int64(len(c.errOut)), Shell: c.left}
 		close(c.over)
 	})
 }
@@ -41,7 +43,7 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 // Exec implements sandbox.Executor.
 func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	c := &command{began: x.now(), over: make(chan struct{})}
-	if r.Stdin != nil && r.Command[0] == "cat" {
+	if r.Stdin != nil && r.Shell == "" && r.Command[0] == "cat" {
 		var err error
 		if c.stdin, err = io.ReadAll(r.Stdin); err != nil {
 			return sandbox.ExecResult{}, err
@@ -95,12 +97,25 @@ func (x *Executor) begin(ctx context.Context, h sandbox.Handle, r sandbox.ExecRe
 }
 
 func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
+	if r.Shell != "" {
+		x.line(r, c)
+		return nil
+	}
 	args := r.Command[1:]
 	switch r.Command[0] {
 	case "echo":
 		c.end(x.now(), []byte(strings.Join(args, " ")+"\n"), 0, nil)
 	case "cat":
 		c.end(x.now(), c.stdin, 0, nil)
+	case "pwd":
+		c.end(x.now(), []byte(r.Cwd+"\n"), 0, nil)
+	case "printenv":
+		value, has := r.Env[args[0]]
+		if !has {
+			c.end(x.now(), nil, 1, nil)
+			break
+		}
+		c.end(x.now(), []byte(value+"\n"), 0, nil)
 	case "exit":
 		n, err := strconv.Atoi(args[0])
 		if err != nil {

@@ -371,6 +371,10 @@ CREATE TABLE execs (
     run_as        TEXT    NOT NULL,
     timeout       BIGINT  NOT NULL, -- microseconds
     detached      BIGINT  NOT NULL,
+    -- The session that it is run in, '' for none; 1: it is a line of its shell; and who gave it.
+    session_id    TEXT    NOT NULL DEFAULT '',
+    shell         BIGINT  NOT NULL DEFAULT 0,
+    source        TEXT    NOT NULL DEFAULT '',
     state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
     started_at    BIGINT  NOT NULL,
     finished_at   BIGINT  NOT NULL DEFAULT 0,
@@ -405,6 +409,42 @@ ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 -- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
 ALTER TABLE sandboxes ADD COLUMN kept_until BIGINT NOT NULL DEFAULT 0;
 CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
+
+-- Sessions: places in a sandbox where commands are run one after the other. The values of their
+-- variables are sealed, and are gone once a session is closed.
+CREATE TABLE sessions (
+    sandbox_id    TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    id            TEXT COLLATE "C" NOT NULL,
+    lease_id      TEXT COLLATE "C" NOT NULL,
+    generation    BIGINT  NOT NULL,
+    asked         TEXT    NOT NULL, -- JSON: what it was made with
+    env_names     TEXT    NOT NULL, -- JSON list
+    sealed_env    BYTEA,
+    cwd           TEXT    NOT NULL,
+    run_as        TEXT    NOT NULL,
+    state         TEXT    NOT NULL CHECK (state IN ('open', 'closed')),
+    created_at    BIGINT  NOT NULL,
+    closed_at     BIGINT  NOT NULL DEFAULT 0,
+    last_sequence BIGINT  NOT NULL DEFAULT 0,
+    recorded      BIGINT  NOT NULL DEFAULT 0, -- bytes, as sandbox.MaxSessionRecording counts them
+    is_full       BIGINT  NOT NULL DEFAULT 0,
+    PRIMARY KEY (sandbox_id, id)
+);
+CREATE INDEX sessions_lease ON sessions (lease_id, generation);
+-- One command at a time runs in a session.
+CREATE UNIQUE INDEX execs_in_session ON execs (sandbox_id, session_id) WHERE state = 'running' AND session_id <> '';
+-- What was typed and written in sessions.
+CREATE TABLE session_events (
+    sandbox_id    TEXT COLLATE "C" NOT NULL,
+    session_id    TEXT COLLATE "C" NOT NULL,
+    sequence      BIGINT  NOT NULL,
+    at            BIGINT  NOT NULL,
+    type          TEXT    NOT NULL CHECK (type IN ('input', 'output', 'error', 'system')),
+    source        TEXT    NOT NULL CHECK (source IN ('user', 'agent', 'system')),
+    exec_id       TEXT    NOT NULL,
+    data          BYTEA NOT NULL,
+    PRIMARY KEY (sandbox_id, session_id, sequence)
+);
 
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it

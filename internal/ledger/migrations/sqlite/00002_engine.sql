@@ -243,6 +243,10 @@ CREATE TABLE execs (
     run_as        TEXT    NOT NULL,
     timeout       INTEGER NOT NULL, -- microseconds
     detached      INTEGER NOT NULL,
+    -- The session that it is run in, '' for none; 1: it is a line of its shell; and who gave it.
+    session_id    TEXT    NOT NULL DEFAULT '',
+    shell         INTEGER NOT NULL DEFAULT 0,
+    source        TEXT    NOT NULL DEFAULT '',
     state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
     started_at    INTEGER NOT NULL,
     finished_at   INTEGER NOT NULL DEFAULT 0,
@@ -277,6 +281,42 @@ ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 -- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
 ALTER TABLE sandboxes ADD COLUMN kept_until INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
+
+-- Sessions: places in a sandbox where commands are run one after the other. The values of their
+-- variables are sealed, and are gone once a session is closed.
+CREATE TABLE sessions (
+    sandbox_id    TEXT NOT NULL REFERENCES sandboxes (id),
+    id            TEXT NOT NULL,
+    lease_id      TEXT NOT NULL,
+    generation    INTEGER NOT NULL,
+    asked         TEXT    NOT NULL, -- JSON: what it was made with
+    env_names     TEXT    NOT NULL, -- JSON list
+    sealed_env    BLOB,
+    cwd           TEXT    NOT NULL,
+    run_as        TEXT    NOT NULL,
+    state         TEXT    NOT NULL CHECK (state IN ('open', 'closed')),
+    created_at    INTEGER NOT NULL,
+    closed_at     INTEGER NOT NULL DEFAULT 0,
+    last_sequence INTEGER NOT NULL DEFAULT 0,
+    recorded      INTEGER NOT NULL DEFAULT 0, -- bytes, as sandbox.MaxSessionRecording counts them
+    is_full       INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (sandbox_id, id)
+) WITHOUT ROWID;
+CREATE INDEX sessions_lease ON sessions (lease_id, generation);
+-- One command at a time runs in a session.
+CREATE UNIQUE INDEX execs_in_session ON execs (sandbox_id, session_id) WHERE state = 'running' AND session_id <> '';
+-- What was typed and written in sessions.
+CREATE TABLE session_events (
+    sandbox_id    TEXT NOT NULL,
+    session_id    TEXT NOT NULL,
+    sequence      INTEGER NOT NULL,
+    at            INTEGER NOT NULL,
+    type          TEXT    NOT NULL CHECK (type IN ('input', 'output', 'error', 'system')),
+    source        TEXT    NOT NULL CHECK (source IN ('user', 'agent', 'system')),
+    exec_id       TEXT    NOT NULL,
+    data          BLOB NOT NULL,
+    PRIMARY KEY (sandbox_id, session_id, sequence)
+);
 
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

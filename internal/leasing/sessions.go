@@ -1,0 +1,300 @@
+package leasing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A session is a row and a recording, and no process: what a command is to begin with lies in the row, and
+// whoever settles a line of its shell puts there what that has left behind.
+
+// purposeOfSession ties a session's variables to their place, so that they open nowhere else.
+func (e *Engine) purposeOfSession(s *ledger.Session) string {
+	return "variables of session " + s.ID + " of sandbox " + s.SandboxID + " on ledger " + e.store.ID()
+}
+
+// putEnv gives a session its variables, sealed.
+func (e *Engine) putEnv(s *ledger.Session, env map[string]string) error {
+	s.EnvNames, s.SealedEnv = append([]string{}, slices.Sorted(maps.Keys(env))...), nil
+	if len(env) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(env)
+	if err == nil {
+		s.SealedEnv, err = e.keys.Seal(text, e.purposeOfSession(s))
+	}
+	return err
+}
+
+// envOf opens the variables of a session.
+func (e *Engine) envOf(s *ledger.Session) (env map[string]string, err error) {
+	if len(s.SealedEnv) == 0 {
+		return nil, nil
+	}
+	text, err := e.keys.Open(s.SealedEnv, e.purposeOfSession(s))
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", s.ID, err)
+	}
+	return env, json.Unmarshal(text, &env)
+}
+
+// resealSessions is ResealSecrets for the variables of sessions.
+func (e *Engine) resealSessions(tx *ledger.Tx) (n int, failed []error, err error) {
+	all, err := tx.SealedSessions()
+	for i := range all {
+		s := &all[i]
+		stale, err := e.keys.Stale(s.SealedEnv)
+		if err == nil && stale {
+			var env map[string]string
+			if env, err = e.envOf(s); err == nil {
+				err = e.putEnv(s, env)
+			}
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if stale {
+			n++
+			if err := tx.SaveSession(s); err != nil {
+				return n, failed, err
+			}
+		}
+	}
+	return n, failed, err
+}
+
+// CreateSession implements sandbox.Sessions.
+func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbox.CreateSession) (view sandbox.Session, err error) {
+	if c, err = c.Normalize(); err != nil {
+		return view, err
+	}
+	named := c.ID != ""
+	if !named {
+		c.ID = e.ids(sandbox.SandboxIDLength)
+	}
+	asked := ledger.SessionAsked{EnvNames: append([]string{}, slices.Sorted(maps.Keys(c.Env))...), Cwd: c.Cwd, User: c.User}
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		s, held, err := currentOf(tx, r.ID)
+		if err != nil {
+			return err
+		}
+		if err := checkRef(s, r); err != nil {
+			return err
+		}
+		if !live(s, held, tx.Now) {
+			return errEnded(s, held, tx.Now)
+		}
+		known, err := tx.Session(s.ID, c.ID)
+		if err != nil {
+			return err
+		}
+		if known != nil {
+			view, err = sameSession(tx, known, asked)
+			return err
+		}
+		if err := checkEnv("session", c.Env, s.Host.EnvBlocked); err != nil {
+			return err
+		}
+		row := &ledger.Session{SandboxID: s.ID, ID: c.ID, LeaseID: r.ID, Generation: s.Generation, Asked: asked,
+			Cwd: c.Cwd, RunAs: c.User, State: sandbox.SessionOpen, CreatedAt: tx.Now}
+		if err := e.putEnv(row, c.Env); err != nil {
+			return err
+		}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}); err != nil {
+			return err
+		}
+		view = row.Domain("")
+		return errors.Join(tx.CreateSession(row), tx.SaveSandbox(s))
+	})
+	return view, err
+}
+
+// sameSession returns a session that was made by the same request. Errors: Conflict.
+func sameSession(tx *ledger.Tx, known *ledger.Session, asked ledger.SessionAsked) (sandbox.Session, error) {
+	var f []sandbox.Field
+	for _, is := range []struct {
+		name string
+		same bool
+	}{
+		{"env", slices.Equal(known.Asked.EnvNames, asked.EnvNames)},
+		{"cwd", known.Asked.Cwd == asked.Cwd},
+		{"user", known.Asked.User == asked.User},
+	} {
+		if !is.same {
+			f = append(f, sandbox.Field{Name: is.name, Problem: "is another one than that of the session that has the id"})
+		}
+	}
+	if len(f) > 0 {
+		return sandbox.Session{}, &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: f,
+			Message: fmt.Sprintf("lease %s: the id %s names another session of generation %d: choose another id", known.LeaseID, known.ID, known.Generation)}
+	}
+	return sessionView(tx, known)
+}
+
+func sessionView(tx *ledger.Tx, s *ledger.Session) (sandbox.Session, error) {
+	running, err := tx.RunningInSession(s.SandboxID, s.ID)
+	return s.Domain(running), err
+}
+
+// sessionOf returns a session. Errors: NotFound, Invalid.
+func sessionOf(tx *ledger.Tx, r sandbox.SessionRef) (*ledger.Session, error) {
+	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
+		return nil, err
+	}
+	s, err := tx.SessionOf(r)
+	if err == nil && s == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no session %s, or it is no longer kept: create it first", r.LeaseID, r.ID).WithReason(sandbox.ReasonSessionNotFound)
+	}
+	return s, err
+}
+
+// GetSession implements sandbox.Sessions.
+func (e *Engine) GetSession(ctx context.Context, r sandbox.SessionRef) (view sandbox.Session, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		s, err := sessionOf(tx, r)
+		if err == nil {
+			view, err = sessionView(tx, s)
+		}
+		return err
+	})
+	return view, err
+}
+
+// ListSessions implements sandbox.Sessions.
+func (e *Engine) ListSessions(ctx context.Context, f sandbox.SessionFilter) (list []sandbox.Session, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
+			return err
+		}
+		rows, err := tx.ListSessions(f)
+		for i := range rows {
+			view, err := sessionView(tx, &rows[i])
+			if err != nil {
+				return err
+			}
+			list = append(list, view)
+		}
+		return err
+	})
+	return list, err
+}
+
+// closeSession takes a session's variables away, and lets no other command begin in it.
+func closeSession(tx *ledger.Tx, s *ledger.Session) error {
+	s.State, s.ClosedAt, s.SealedEnv = sandbox.SessionClosed, tx.Now, nil
+	return tx.SaveSession(s)
+}
+
+// closeSessions closes the sessions of a sandbox that is gone.
+func closeSessions(tx *ledger.Tx, sandboxID string) error {
+	open, err := tx.OpenSessions(sandboxID)
+	for i := range open {
+		if err == nil {
+			err = closeSession(tx, &open[i])
+		}
+	}
+	return err
+}
+
+// CloseSession implements sandbox.Sessions.
+func (e *Engine) CloseSession(ctx context.Context, r sandbox.SessionRef) (view sandbox.Session, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		row, err := sessionOf(tx, r)
+		if err != nil {
+			return err
+		}
+		if row.State == sandbox.SessionOpen {
+			s, err := mustSandbox(tx, row.SandboxID)
+			if err != nil {
+				return err
+			}
+			if err := tx.AppendSandboxEvent(s, sandbox.EventSessionClosed, map[string]any{"session_id": row.ID}); err != nil {
+				return err
+			}
+			if err := errors.Join(closeSession(tx, row), tx.SaveSandbox(s)); err != nil {
+				return err
+			}
+		}
+		view, err = sessionView(tx, row)
+		return err
+	})
+	if err != nil || view.ExecID == "" {
+		return view, err
+	}
+	if _, err := e.CancelExec(ctx, sandbox.ExecRef{LeaseID: view.LeaseID, ID: view.ExecID}); err != nil {
+		return view, err
+	}
+	return e.GetSession(ctx, sandbox.SessionRef{LeaseID: view.LeaseID, Generation: view.Generation, ID: view.ID})
+}
+
+// ListSessionEvents implements sandbox.Sessions.
+func (e *Engine) ListSessionEvents(ctx context.Context, f sandbox.SessionEventFilter) (events []sandbox.SessionEvent, err error) {
+	events, _, err = e.sessionEvents(ctx, f)
+	return events, err
+}
+
+// sessionEvents returns a page of a recording, and whether there is and will be nothing after it.
+func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter) (events []sandbox.SessionEvent, last bool, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		s, err := sessionOf(tx, f.SessionRef)
+		if err != nil {
+			return err
+		}
+		if f.After < 0 || f.After > s.LastSequence {
+			return sandbox.Errorf(sandbox.Invalid, "session %s has issued sequences 1 to %d, and %d is not one of them", s.ID, s.LastSequence, f.After)
+		}
+		running, err := tx.RunningInSession(s.SandboxID, s.ID)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.SessionEvents(s, f.After, f.Limit)
+		for i := range rows {
+			events = append(events, rows[i].Domain())
+		}
+		last = s.State == sandbox.SessionClosed && running == "" && f.After+int64(len(rows)) >= s.LastSequence
+		return err
+	})
+	return events, last, err
+}
+
+// FollowSessionEvents implements sandbox.Sessions. It holds one page of events, and none that nobody reads.
+func (e *Engine) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter, yield func(sandbox.SessionEvent) error) error {
+	f.Limit = 0
+	for {
+		changed := e.store.Changed()
+		events, last, err := e.sessionEvents(ctx, f)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			if err := yield(ev); err != nil {
+				return err
+			}
+			f.After = ev.Sequence
+		}
+		if last {
+			return nil
+		}
+		if len(events) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.life.Done():
+			return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package leasing
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// tapPause is how long output is gathered before it is recorded, and so how far a viewer is behind.
+	tapPause = 50 * time.Millisecond
+	// tapEvent bounds the data of one event, in bytes; output that follows at once is one event.
+	tapEvent = 8 << 10
+	// tapPending bounds what is gathered, in bytes. A ledger that is slower than a command slows it down.
+	tapPending = 256 << 10
+)
+
+// tap records what a command of a session writes, in the order in which it is read. What is recorded is a
+// beginning of each stream, and the ledger knows how long it is: who takes the command over goes on there.
+type tap struct {
+	engine *Engine
+	exec   ledger.Exec // as it began
+	holder string
+	wg     sync.WaitGroup
+	// gathered tells the recorder that something is; full that there is no reason to wait for more. Each
+	// holds one signal.
+	gathered, full chan struct{}
+	stop           context.CancelFunc
+	// at is the session's last sequence, as far as is known. It is the recorder's until it has ended.
+	at int64
+
+	mu      sync.Mutex // guards what follows
+	room    *sync.Cond
+	skip    map[sandbox.SessionEventType]int64 // what is recorded already
+	pending []ledger.SessionEvent
+	bytes   int
+	// writing are the first of pending, which the recorder is just storing.
+	writing int
+	stopped bool
+}
+
+// recorded is how far a session's recording is: its last sequence, and how much of each stream of the command
+// at hand it has.
+type recorded struct {
+	at      int64
+	streams map[sandbox.SessionEventType]int64
+}
+
+// newTap records for a command of a session until close, beyond what is recorded.
+func newTap(e *Engine, x ledger.Exec, holder string, has recorded) *tap {
+	t := &tap{engine: e, exec: x, holder: holder, at: has.at, skip: has.streams, gathered: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	if t.skip == nil {
+		t.skip = make(map[sandbox.SessionEventType]int64)
+	}
+	t.room = sync.NewCond(&t.mu)
+	ctx, stop := context.WithCancel(e.life)
+	t.stop = stop
+	t.wg.Go(func() { t.record(ctx) })
+	return t
+}
+
+// close ends the recording of what is gathered: the rest is for rest, or for who takes the command over.
+// It may be called again, and on nil.
+func (t *tap) close() {
+	if t == nil {
+		return
+	}
+	t.giveUp()
+	t.stop()
+	t.wg.Wait()
+}
+
+// rest records all that is gathered, in the transaction that settles the command. It needs close before.
+func (t *tap) rest(tx *ledger.Tx, x *ledger.Exec) error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	pending := slices.Clone(t.pending)
+	t.mu.Unlock()
+	_, err := t.append(tx, x, pending)
+	return err
+}
+
+// append records events in a session of which nobody else records anything meanwhile. Those that it has got
+// already, by a commit whose answer was lost, it gets no second time. It returns the session's last sequence.
+func (t *tap) append(tx *ledger.Tx, x *ledger.Exec, events []ledger.SessionEvent) (int64, error) {
+	row, err := mustSession(tx, x)
+	if err != nil || bool(row.IsFull) {
+		return t.at, err
+	}
+	events = events[min(row.LastSequence-t.at, int64(len(events))):]
+	if err := tx.AppendSessionEvents(row, events...); err != nil || len(events) == 0 {
+		return row.LastSequence, err
+	}
+	return row.LastSequence, tx.SaveSession(row)
+}
+
+// stream returns the writer of one kind of events; nil for a tap that is nil.
+func (t *tap) stream(kind sandbox.SessionEventType) io.Writer {
+	if t == nil {
+		return nil
+	}
+	return tapStream{t, kind}
+}
+
+type tapStream struct {
+	tap  *tap
+	kind sandbox.SessionEventType
+}
+
+// Write implements io.Writer. It never fails.
+func (s tapStream) Write(p []byte) (int, error) {
+	s.tap.add(s.kind, p)
+	return len(p), nil
+}
+
+// add gathers what was read of a stream. It waits while there is no room.
+func (t *tap) add(kind sandbox.SessionEventType, p []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := min(t.skip[kind], int64(len(p)))
+	t.skip[kind] -= known
+	p = p[known:]
+	for len(p) > 0 {
+		for t.bytes >= tapPending && !t.stopped {
+			t.room.Wait()
+		}
+		n := t.gather(kind, p)
+		p = p[n:]
+	}
+}
+
+// gather adds a beginning of p to what is gathered, and returns how much. The lock is held.
+func (t *tap) gather(kind sandbox.SessionEventType, p []byte) int {
+	last := len(t.pending) - 1
+	if last < t.writing || t.pending[last].Type != kind || len(t.pending[last].Data) == tapEvent {
+		t.pending = append(t.pending, ledger.SessionEvent{At: ledger.At(t.engine.now()), Type: kind, Source: t.exec.Source, ExecID: t.exec.ID})
+		last++
+	}
+	e := &t.pending[last]
+	n := min(len(p), tapEvent-len(e.Data))
+	e.Data = append(e.Data, p[:n]...)
+	t.bytes += n
+	signal(t.gathered)
+	if t.bytes >= tapPending/2 {
+		signal(t.full)
+	}
+	return n
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// record stores what is gathered, until ctx ends or somebody else follows the command. What could not be
+// stored is tried again.
+func (t *tap) record(ctx context.Context) {
+	pause, full := tapPause, t.full
+	for failures := int64(0); ; {
+		select {
+		case <-t.gathered:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-full:
+		case <-ctx.Done():
+			return
+		}
+		mine, err := t.store(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			failures++
+			pause, full = backoff(failures), nil
+			t.engine.log.Warn("leasing: recording a session", "exec", t.exec.ID, "session", t.exec.SessionID, "error", err)
+			signal(t.gathered)
+		case !mine:
+			t.giveUp()
+			return
+		default:
+			failures, pause, full = 0, tapPause, t.full
+		}
+	}
+}
+
+// store records what is gathered, if the command is still this process's to follow.
+func (t *tap) store(ctx context.Context) (mine bool, err error) {
+	t.mu.Lock()
+	t.writing = len(t.pending)
+	some := slices.Clone(t.pending)
+	t.mu.Unlock()
+	var at int64
+	err = t.engine.store.Write(ctx, func(tx *ledger.Tx) error {
+		x, err := tx.Exec(t.exec.ID)
+		mine = err == nil && x != nil && x.Holder == t.holder
+		if !mine {
+			return err
+		}
+		at, err = t.append(tx, x, some)
+		return err
+	})
+	if err != nil || !mine {
+		return mine, err
+	}
+	t.at = at
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range some {
+		t.bytes -= len(some[i].Data)
+	}
+	t.pending, t.writing = slices.Delete(t.pending, 0, len(some)), 0
+	t.room.Broadcast()
+	return true, nil
+}
+
+// giveUp lets nobody wait for room any more.
+func (t *tap) giveUp() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.room.Broadcast()
+}

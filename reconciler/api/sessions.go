@@ -1,0 +1,128 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// SessionPath names a session of a lease in a path. It is exported for huma, as EnvironmentPath is.
+type SessionPath struct {
+	ID         string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
+	Session    string `path:"session" doc:"The session's id."`
+	Generation int64  `query:"generation" doc:"The lease's generation at the time. Default is the latest that has had such a session."`
+}
+
+func (p SessionPath) ref() sandbox.SessionRef {
+	return sandbox.SessionRef{LeaseID: p.ID, Generation: p.Generation, ID: p.Session}
+}
+
+func (s *server) registerSessions(d *document) {
+	tags := []string{"sessions"}
+	const path = "/v1/leases/{id}/sessions"
+	add(d, huma.Operation{OperationID: "create-session", Method: http.MethodPost, Path: path, Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary:     "Open a session in a lease's sandbox",
+		Description: "Commands run in it one after the other, with its variables and directory, and are recorded. No process lives for it: it outlives sleep and every restart, and closes with its sandbox."}, createSession)
+	add(d, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary: "List the sessions of a lease, the latest first"}, listSessions)
+	add(d, huma.Operation{OperationID: "get-session", Method: http.MethodGet, Path: path + "/{session}", Tags: tags,
+		Summary: "Show a session as it stands"}, onSession(sandbox.Service.GetSession))
+	add(d, huma.Operation{OperationID: "close-session", Method: http.MethodDelete, Path: path + "/{session}", Tags: tags, DefaultStatus: http.StatusOK,
+		Summary: "Close a session and cancel the command that runs in it; its recording stays"}, onSession(sandbox.Service.CloseSession))
+	addRaw(d, execOperation(d, huma.Operation{OperationID: "exec-in-session", Method: http.MethodPost, Path: path + "/{session}/exec", Tags: tags,
+		Summary:     "Run a command in a session",
+		Description: "One at a time: 409 session_busy names the one that runs. Variables and directory that are not named are the session's. "}), s.execInSession)
+	addRaw(d, huma.Operation{OperationID: "list-session-events", Method: http.MethodGet, Path: path + "/{session}/events", Tags: tags,
+		Summary: "Replay or follow the recording of a session",
+		Description: "With Accept: " + wire.EventStream + " stored events and then new ones come as server-sent events; a viewer that comes back " +
+			"with Last-Event-ID misses none. The event closed is the last one, once the session is closed and nothing runs in it.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "Events in ascending order.",
+			Content:     map[string]*huma.MediaType{wire.JSON: d.media(wire.SessionEventPage{}), wire.EventStream: d.media(wire.SessionEvent{})},
+		}}}, s.sessionEvents)
+}
+
+func createSession(ctx context.Context, service sandbox.Service, in *struct {
+	LeaseRef
+	Body wire.CreateSession
+}) (*reply[sandbox.Session], error) {
+	b := in.Body
+	return replyWith(service.CreateSession(ctx, in.ref(), sandbox.CreateSession{ID: b.ID, Env: b.Env, Cwd: b.Cwd, User: b.User}))
+}
+
+func listSessions(ctx context.Context, service sandbox.Service, in *struct {
+	ID    string               `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
+	State sandbox.SessionState `query:"state" doc:"open or closed."`
+	Limit int                  `query:"limit" doc:"How many, 1 to 1000. Default 1000."`
+}) (*reply[wire.SessionPage], error) {
+	sessions, err := service.ListSessions(ctx, sandbox.SessionFilter{LeaseID: in.ID, State: in.State, Limit: in.Limit})
+	return replyWith(wire.SessionPage{Sessions: notNil(sessions)}, err)
+}
+
+// onSession makes a handler of a method that needs no more than a session.
+func onSession(method func(sandbox.Service, context.Context, sandbox.SessionRef) (sandbox.Session, error)) func(context.Context, sandbox.Service, *SessionPath) (*reply[sandbox.Session], error) {
+	return func(ctx context.Context, service sandbox.Service, in *SessionPath) (*reply[sandbox.Session], error) {
+		return replyWith(method(service, ctx, in.ref()))
+	}
+}
+
+type execInSessionInput struct {
+	LeaseRef
+	Session string `path:"session" doc:"The session's id."`
+}
+
+func (s *server) execInSession(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *execInSessionInput) error {
+	return s.exec(w, r, service, in.ref(), in.Session)
+}
+
+type sessionEventsInput struct {
+	SessionPath
+	After       int64 `query:"after" doc:"Go on after this sequence. Default 0: from the beginning."`
+	Limit       int   `query:"limit" doc:"Page size, 1 to 256. Default 256."`
+	LastEventID int64 `header:"Last-Event-ID" doc:"As after, and before it: what a viewer that comes back sends."`
+}
+
+func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *sessionEventsInput) error {
+	filter := sandbox.SessionEventFilter{SessionRef: in.ref(), After: cmp.Or(in.LastEventID, in.After), Limit: in.Limit}
+	if accepts(r, wire.EventStream) {
+		return s.followSession(w, r, service, filter)
+	}
+	events, err := service.ListSessionEvents(r.Context(), filter)
+	if err != nil {
+		return err
+	}
+	page := wire.SessionEventPage{Events: []wire.SessionEvent{}}
+	for _, e := range events {
+		page.Events = append(page.Events, wire.SessionEventOf(e))
+	}
+	if full(len(events), cmp.Or(in.Limit, sandbox.MaxSessionPage)) {
+		page.NextAfter = events[len(events)-1].Sequence
+	}
+	writeJSON(w, page)
+	return nil
+}
+
+func (s *server) followSession(w http.ResponseWriter, r *http.Request, service sandbox.Service, filter sandbox.SessionEventFilter) error {
+	probe := filter
+	probe.Limit = 1
+	if _, err := service.ListSessionEvents(r.Context(), probe); err != nil { // a wrong filter gets its status
+		return err
+	}
+	s.serveEvents(w, r, func(ctx context.Context, send func(id int64, kind string, v any) error) error {
+		last := filter.After
+		err := service.FollowSessionEvents(ctx, filter, func(e sandbox.SessionEvent) error {
+			last = e.Sequence
+			return send(e.Sequence, string(e.Type), wire.SessionEventOf(e))
+		})
+		if err != nil {
+			return err
+		}
+		return send(last, wire.SessionClosed, struct{}{})
+	})
+	return nil
+}
