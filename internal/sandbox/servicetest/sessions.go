@@ -46,10 +46,10 @@ func (w *world) line(session, line string) string {
 	return string(w.exec(sandbox.ExecRequest{Session: session, Shell: line}).Stdout)
 }
 
-// recorded returns the recording of a session, an event a line.
-func (w *world) recorded(id string) []string {
+// recorded returns the recording of session s, an event a line.
+func (w *world) recorded() []string {
 	w.Helper()
-	return texts(must(w.Service.ListSessionEvents(w.Context(), sandbox.SessionEventFilter{SessionRef: w.sessionRef(id)}))(w))
+	return texts(must(w.Service.ListSessionEvents(w.Context(), sandbox.SessionEventFilter{SessionRef: w.sessionRef("s")}))(w))
 }
 
 // texts shows events without what is different each time.
@@ -166,7 +166,7 @@ func whatMayNotBeSetIsNotKept(w *world) {
 	if got := must(w.Service.GetSession(w.Context(), w.sessionRef("s")))(w); got.Cwd != "/workspace" || !slices.Equal(got.EnvNames, []string{"OTHER"}) {
 		w.Errorf("the session is %+v", got)
 	}
-	w.wantTexts(w.recorded("s")[1:],
+	w.wantTexts(w.recorded()[1:],
 		"2 system system exit code 0",
 		`3 system system the line ended in "/etc", which lies outside of /workspace and /data: the next one begins in /workspace`,
 		`4 system system these variables are not kept, they may not be set: ["DB_PASSWORD" "MINE"]`)
@@ -225,7 +225,7 @@ func aSessionIsRecorded(w *world) {
 	w.exec(sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: strings.NewReader("\xff typed")})
 	x := w.start(sandbox.ExecRequest{Session: "s", Command: []string{"sleep", "1h", "it's late"}, Timeout: sandbox.Duration(2 * time.Hour)})
 	must(w.Service.CancelExec(w.Context(), w.ref(x.ID)))(w)
-	w.wantTexts(w.recorded("s"),
+	w.wantTexts(w.recorded(),
 		"1 input user echo hello", "2 output user hello", "3 system system exit code 0",
 		"4 input agent cat", "5 input agent \xff typed", "6 output agent \xff typed", "7 system system exit code 0",
 		"8 input agent sleep 1h 'it'\\''s late'", "9 system system cancelled")
@@ -286,7 +286,7 @@ func everyViewerSeesTheSame(w *world) {
 	w.line("s", "echo meanwhile")
 	must(w.Service.CloseSession(w.Context(), w.sessionRef("s")))(w)
 	viewers = append(viewers, watch(0))
-	want := w.recorded("s")
+	want := w.recorded()
 	if len(want) != 6 {
 		w.Errorf("the recording is %q", want)
 	}
@@ -329,7 +329,7 @@ func closingASession(w *world) {
 	if s := w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"A": "1"}}); s.State != sandbox.SessionClosed { // it names that one
 		w.Errorf("created again, it is %+v", s)
 	}
-	w.wantTexts(w.recorded("s"), "1 input agent sleep 1h", "2 system system cancelled")
+	w.wantTexts(w.recorded(), "1 input agent sleep 1h", "2 system system cancelled")
 	if open := must(w.Service.ListSessions(w.Context(), sandbox.SessionFilter{LeaseID: annsLease, State: sandbox.SessionOpen}))(w); len(open) != 0 {
 		w.Errorf("open are %+v", open)
 	}
@@ -372,7 +372,7 @@ func aRecordingIsKept(w *world) {
 	w.Pass(time.Second)
 	w.deliver("game.finished")
 	w.Advance(2 * time.Hour)
-	if got := w.recorded("s"); w.Running() != 0 || len(got) != 3 {
+	if got := w.recorded(); w.Running() != 0 || len(got) != 3 {
 		w.Errorf("%d sandboxes are there, and the recording is %q", w.Running(), got)
 	}
 	w.Advance(time.Hour) // usage is counted before it is removed

@@ -90,8 +90,8 @@ func TestEveryShellTells(t *testing.T) {
 		}
 		c.Env = []string{"GO_TEST_STATE=" + strconv.Itoa(descriptor), "PATH=/usr/bin:/bin"}
 		out, runErr := c.CombinedOutput()
-		for _, close := range []func() error{w.Close, func() error { return unix.Close(descriptor) }} {
-			if err := close(); err != nil {
+		for _, shut := range []func() error{w.Close, func() error { return unix.Close(descriptor) }} {
+			if err := shut(); err != nil {
 				t.Error(err)
 			}
 		}
