@@ -24,6 +24,8 @@ var routes = []string{
 	"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
 	"GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
 	"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/health", "POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew",
+	"POST /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}",
+	"DELETE /v1/leases/{id}/sessions/{session}", "POST /v1/leases/{id}/sessions/{session}/exec", "GET /v1/leases/{id}/sessions/{session}/events",
 	"POST /v1/leases/{id}/sleep", "POST /v1/leases/{id}/wake",
 }
 

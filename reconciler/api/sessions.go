@@ -117,7 +117,7 @@ func (s *server) followSession(w http.ResponseWriter, r *http.Request, service s
 		last := filter.After
 		err := service.FollowSessionEvents(ctx, filter, func(e sandbox.SessionEvent) error {
 			last = e.Sequence
-			return send(e.Sequence, string(e.Type), wire.SessionEventOf(e))
+			return send(e.Sequence, "message", wire.SessionEventOf(e)) // its own types have one called error
 		})
 		if err != nil {
 			return err

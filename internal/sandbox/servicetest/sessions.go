@@ -284,10 +284,11 @@ func everyViewerSeesTheSame(w *world) {
 	}
 	viewers := []<-chan seen{watch(0), watch(2), watch(0)}
 	w.line("s", "echo meanwhile")
+	w.exec(sandbox.ExecRequest{Session: "s", Command: []string{"exit", "1", "woe"}})
 	must(w.Service.CloseSession(w.Context(), w.sessionRef("s")))(w)
 	viewers = append(viewers, watch(0))
 	want := w.recorded()
-	if len(want) != 6 {
+	if len(want) != 9 || want[7] != "8 error agent woe" {
 		w.Errorf("the recording is %q", want)
 	}
 	for i, v := range viewers {

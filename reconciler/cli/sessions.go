@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (a *app) sessions() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "Run commands one after the other, with variables and a directory of their own, and a recording",
+	}
+	cmd.AddCommand(a.createSession(), a.listSessions(), a.execInSession(), a.sessionEvents(), a.closeSession())
+	return cmd
+}
+
+func (a *app) createSession() *cobra.Command {
+	var (
+		ref sandbox.LeaseRef
+		c   sandbox.CreateSession
+		env []string
+	)
+	cmd := &cobra.Command{
+		Use:     "create <lease>",
+		Short:   "Open a session in a lease's sandbox",
+		Example: `  reconciler sessions create did:plc:abc::catan-7 --id turn-1 --env TURN=1`,
+		Args:    exactly("lease"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			if c.Env, err = variables(env); err != nil {
+				return err
+			}
+			ref.ID = args[0]
+			s, err := service.CreateSession(cmd.Context(), ref, c)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, s, func(t *table) { fillSessions(t, []sandbox.Session{s}) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.ID, "id", "", "the session's `id`, for ever: the same request under the same id is the same session (default: issued)")
+	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` that its commands have; may be repeated")
+	f.StringVar(&c.Cwd, "cwd", "", "`directory` that it begins in, in /workspace or /data (default /workspace)")
+	f.StringVar(&c.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
+	return cmd
+}
+
+func (a *app) listSessions() *cobra.Command {
+	var f sandbox.SessionFilter
+	cmd := &cobra.Command{
+		Use:   "list <lease>",
+		Short: "List the sessions of a lease, the latest first",
+		Args:  exactly("lease"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			f.LeaseID = args[0]
+			sessions, err := service.ListSessions(cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			page := wire.SessionPage{Sessions: append([]sandbox.Session{}, sessions...)}
+			return a.print(cmd, page, func(t *table) { fillSessions(t, sessions) })
+		},
+	}
+	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only open or closed ones")
+	return cmd
+}
+
+func fillSessions(t *table, sessions []sandbox.Session) {
+	t.row("SESSION", "GENERATION", "STATE", "CREATED AT", "CWD", "VARIABLES", "RUNNING", "EVENTS")
+	for _, s := range sessions {
+		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), moment(s.CreatedAt), s.Cwd, strings.Join(s.EnvNames, " "),
+			s.ExecID, strconv.FormatInt(s.LastSequence, 10))
+	}
+}
+
+func (a *app) execInSession() *cobra.Command {
+	var (
+		req     sandbox.ExecRequest
+		env     []string
+		timeout time.Duration
+		stdin   bool
+		detach  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "exec <lease> <session> (--shell <line> | -- <program> [argument]...)",
+		Short: "Run a command in a session",
+		Long: `Run a command in a session, with its variables and in its directory. Output, error and exit code are as
+with exec. A line that is given with --shell is run by the sandbox's /bin/sh: what it exports, and where
+it ends, is the session's from then on.`,
+		Example: `  reconciler sessions exec did:plc:abc::catan-7 turn-1 --shell 'cd maps && export SEED=7'
+  reconciler sessions exec did:plc:abc::catan-7 turn-1 -- ls`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return &exitError{ExitNotRun, usage("sessions exec takes a lease, a session and, after -- or with --shell, a command")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Session, req.Command = args[1], args[2:]
+			req.Timeout = sandbox.Duration(timeout)
+			var err error
+			if req.Env, err = variables(env); err != nil {
+				return &exitError{ExitNotRun, err}
+			}
+			service, err := a.connect(cmd)
+			if err != nil {
+				return &exitError{ExitNotRun, err}
+			}
+			ref := sandbox.LeaseRef{ID: args[0]}
+			if detach {
+				return a.startExec(cmd, service, ref, req)
+			}
+			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if stdin {
+				req.Stdin = cmd.InOrStdin()
+			}
+			return exitOf(service.Exec(cmd.Context(), ref, req))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.Shell, "shell", "", "a `line` for the sandbox's shell, in place of a program")
+	f.StringVar((*string)(&req.Source), "source", "", "who gives the command: user, agent or system (default agent)")
+	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
+	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for this command alone; may be repeated")
+	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default: the session's)")
+	f.StringVar(&req.ID, "id", "", "the command's `id`, for ever: the same command under the same id is run once (default: issued)")
+	f.BoolVar(&detach, "detach", false, "print the command's id at once, and let it go on; see execs")
+	f.BoolVarP(&stdin, "stdin", "i", false, "give the command standard input, which is recorded")
+	return cmd
+}
+
+func (a *app) sessionEvents() *cobra.Command {
+	var (
+		filter sandbox.SessionEventFilter
+		follow bool
+	)
+	cmd := &cobra.Command{
+		Use:   "events <lease> <session>",
+		Short: "Replay the recording of a session, and with --follow wait for more",
+		Long: `Replay the recording of a session, from its beginning or after a sequence. With --output json each event is
+one line. --follow ends once the session is closed.`,
+		Example: `  reconciler sessions events did:plc:abc::catan-7 turn-1 --follow`,
+		Args:    exactly("lease", "session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			filter.LeaseID, filter.ID = args[0], args[1]
+			if !follow {
+				return replay(cmd.Context(), service, filter, a.showSessionEvent(cmd))
+			}
+			err = service.FollowSessionEvents(cmd.Context(), filter, a.showSessionEvent(cmd))
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&follow, "follow", "f", false, "wait for more")
+	f.Int64Var(&filter.After, "after", 0, "only after this sequence")
+	f.Int64Var(&filter.Generation, "generation", 0, "the lease's generation at the time (default: the latest that has had such a session)")
+	return cmd
+}
+
+// replay shows what is recorded, page by page.
+func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventFilter, show func(sandbox.SessionEvent) error) error {
+	for f.Limit = sandbox.MaxSessionPage; ; {
+		page, err := service.ListSessionEvents(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if err := show(e); err != nil {
+				return err
+			}
+			f.After = e.Sequence
+		}
+		if len(page) < f.Limit {
+			return nil
+		}
+	}
+}
+
+// showSessionEvent prints events one by one, each line of what was typed or written on its own.
+func (a *app) showSessionEvent(cmd *cobra.Command) func(sandbox.SessionEvent) error {
+	out := cmd.OutOrStdout()
+	if a.output == "json" {
+		lines := json.NewEncoder(out)
+		return func(e sandbox.SessionEvent) error { return lines.Encode(wire.SessionEventOf(e)) }
+	}
+	return func(e sandbox.SessionEvent) error {
+		for line := range strings.Lines(string(e.Data)) {
+			_, err := fmt.Fprintf(out, "%6d  %s  %-6s  %-6s  %s\n", e.Sequence, moment(e.At), e.Type, e.Source, clean(strings.TrimSuffix(line, "\n")))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (a *app) closeSession() *cobra.Command {
+	var ref sandbox.SessionRef
+	cmd := &cobra.Command{
+		Use:   "close <lease> <session>",
+		Short: "Close a session, and cancel the command that runs in it; its recording stays",
+		Args:  exactly("lease", "session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			ref.LeaseID, ref.ID = args[0], args[1]
+			s, err := service.CloseSession(cmd.Context(), ref)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, s, func(t *table) { fillSessions(t, []sandbox.Session{s}) })
+		},
+	}
+	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "the lease's generation at the time (default: the latest that has had such a session)")
+	return cmd
+}
