@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -24,7 +25,7 @@ func (w *Worker) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReque
 	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
 	limit := r.Timeout.D() + timeoutMargin
 	call := helperCall{
-		Args: append([]string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd, "--"}, r.Command...),
+		Args: guest.ExecArgs(id, r),
 		User: r.User, Env: r.Env, Limit: limit.Milliseconds(), Detached: r.Detach,
 		stdin: r.Stdin, stdout: r.Stdout, stderr: r.Stderr,
 	}
@@ -48,7 +49,7 @@ func (w *Worker) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReque
 	}
 	return sandbox.ExecResult{
 		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
-		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes,
+		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
 		Stdout: out.Bytes(), Stderr: errOut.Bytes(), Truncated: out.truncated || errOut.truncated,
 	}, nil
 }

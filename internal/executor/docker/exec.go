@@ -36,7 +36,7 @@ func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	out, errOut := &capture{limit: r.OutputLimit}, &capture{limit: r.OutputLimit}
 	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
 	call := helperCall{
-		args: execArgs(id, r),
+		args: guest.ExecArgs(id, r),
 		user: r.User, env: assignments(r.Env), stdin: r.Stdin,
 		stdout: r.Stdout, stderr: r.Stderr,
 	}
@@ -61,14 +61,6 @@ func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	result := resultOf(res)
 	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.truncated || errOut.truncated
 	return result, nil
-}
-
-func execArgs(id string, r sandbox.ExecRequest) []string {
-	args := []string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd}
-	if r.Shell != "" {
-		return append(args, "-shell", "--", r.Shell)
-	}
-	return append(append(args, "--"), r.Command...)
 }
 
 // Follow implements sandbox.Runner.
