@@ -108,6 +108,16 @@
 // its use keeps the lease awake (commandTTL). An object with its output is doomed before it is stored,
 // and settling publishes it.
 //
+// # Sessions
+//
+// A session is a row of a sandbox, with variables (sealed), a directory and a recording; no process lives for
+// it. A command of a session is a command like any other: the transaction that begins it sees that no other
+// one runs there, and takes the row's variables and directory; the one that settles it keeps in the row what a
+// line of the shell has left behind, as against what the line began with. What it reads of the command, its
+// holder appends to the recording, every 50 ms at the most, while it is the holder; the rest with the settling.
+// So a recording has a beginning of each stream, whose length the ledger knows: who takes the command over
+// follows it from its beginning and leaves out as much.
+//
 // # Who may write what
 //
 // Nobody else's word counts than that of the backend instance that the row names. Every request and

@@ -26,21 +26,21 @@ func (w *world) session(c sandbox.CreateSession) sandbox.Session {
 	return s
 }
 
-// line runs a line of the shell of a session and returns what it writes.
-func (w *world) line(session, line string) string {
+// line runs a line of the shell of session s and returns what it writes.
+func (w *world) line(line string) string {
 	w.Helper()
-	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: session, Shell: line})
+	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Shell: line})
 	if err != nil {
 		w.Fatal(err)
 	}
 	return string(r.Stdout)
 }
 
-// recording returns the data of a session's events of one type, and fails for a gap in the sequence.
-func recording(t *testing.T, e *leasing.Engine, session string, kind sandbox.SessionEventType) string {
+// recording returns the data of the events of session s of one type, and fails for a gap in the sequence.
+func recording(t *testing.T, e *leasing.Engine, kind sandbox.SessionEventType) string {
 	t.Helper()
 	var data strings.Builder
-	f := sandbox.SessionEventFilter{SessionRef: sandbox.SessionRef{LeaseID: annLease, ID: session}}
+	f := sandbox.SessionEventFilter{SessionRef: sandbox.SessionRef{LeaseID: annLease, ID: "s"}}
 	for {
 		events, err := e.ListSessionEvents(t.Context(), f)
 		if err != nil {
@@ -65,7 +65,7 @@ func recording(t *testing.T, e *leasing.Engine, session string, kind sandbox.Ses
 func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"TURN": "1"}})
-		w.line("s", "cd maps; export ONLY=here")
+		w.line("cd maps; export ONLY=here")
 		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: w.lease(annLease).SandboxID, Instance: "engine-1"}
 		for _, mode := range []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop} {
 			if err := w.backend.Sleep(w.Context(), h, mode); err != nil {
@@ -74,12 +74,12 @@ func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 			if err := w.engine.Look(w.Context(), h.SandboxID); err != nil {
 				w.Fatal(err)
 			}
-			if got := w.line("s", "pwd; echo $TURN $ONLY"); got != "/workspace/maps\n1 here\n" {
+			if got := w.line("pwd; echo $TURN $ONLY"); got != "/workspace/maps\n1 here\n" {
 				w.Errorf("after %s it has %q", mode, got)
 			}
 		}
 		w.cutOff()
-		if got := other.line("s", "pwd; echo $TURN $ONLY"); got != "/workspace/maps\n1 here\n" {
+		if got := other.line("pwd; echo $TURN $ONLY"); got != "/workspace/maps\n1 here\n" {
 			w.Errorf("in another process it has %q", got)
 		}
 	})
@@ -96,10 +96,10 @@ func TestWhoTakesACommandOverGoesOnRecording(t *testing.T) {
 		other.startLoop()
 		later(time.Minute)
 		other.wantExec(x.ID, sandbox.ExecFinished)
-		if in, out := recording(w.T, other.engine, "s", sandbox.SessionInput), recording(w.T, other.engine, "s", sandbox.SessionOutput); in != "cd maps; echo hello; sleep 5s\n" || out != "hello\n" {
+		if in, out := recording(w.T, other.engine, sandbox.SessionInput), recording(w.T, other.engine, sandbox.SessionOutput); in != "cd maps; echo hello; sleep 5s\n" || out != "hello\n" {
 			w.Errorf("recorded are %q and %q", in, out)
 		}
-		if got := other.line("s", "pwd"); got != "/workspace/maps\n" {
+		if got := other.line("pwd"); got != "/workspace/maps\n" {
 			w.Errorf("the next line begins in %q", got)
 		}
 	})
@@ -110,7 +110,7 @@ func TestTheLedgerHoldsNoValueOfASessionInClear(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"TOKEN": secretValue}})
-		w.line("s", "export COPY=$TOKEN; export MORE=1")
+		w.line("export COPY=$TOKEN; export MORE=1")
 		files, err := filepath.Glob(w.path + "*") // WAL and key included
 		if err != nil || len(files) < 2 {
 			w.Fatalf("the ledger's files are %v: %v", files, err)
@@ -124,10 +124,10 @@ func TestTheLedgerHoldsNoValueOfASessionInClear(t *testing.T) {
 				w.Errorf("%s holds the value", f)
 			}
 		}
-		if got := w.line("s", "echo $COPY"); got != secretValue+"\n" {
+		if got := w.line("echo $COPY"); got != secretValue+"\n" {
 			w.Errorf("it has %q", got)
 		}
-		if got := recording(w.T, w.engine, "s", sandbox.SessionOutput); got != secretValue+"\n" { // the line has printed it
+		if got := recording(w.T, w.engine, sandbox.SessionOutput); got != secretValue+"\n" { // the line has printed it
 			w.Errorf("recorded is %q", got)
 		}
 	})
@@ -168,7 +168,7 @@ func TestVariablesOfSessionsAreSealedAnew(t *testing.T) {
 			w.Errorf("%d were sealed anew, %v", n, err)
 		}
 		turn(young)
-		if got := w.line("s", "echo $TOKEN"); got != secretValue+"\n" {
+		if got := w.line("echo $TOKEN"); got != secretValue+"\n" {
 			w.Errorf("without the old key it has %q", got)
 		}
 	})
@@ -184,15 +184,15 @@ func TestARecordingIsBounded(t *testing.T) {
 		if err != nil || string(r.Stdout) != text {
 			w.Fatalf("%d bytes were written: %v", len(r.Stdout), err)
 		}
-		w.line("s", "echo more")
+		w.line("echo more")
 		s, err := w.engine.GetSession(w.Context(), sandbox.SessionRef{LeaseID: annLease, ID: "s"})
 		if err != nil || !s.Full || s.RecordedBytes > sandbox.MaxSessionRecording+1024 || s.RecordedBytes < sandbox.MaxSessionRecording-16<<10 {
 			w.Errorf("the session is %+v, %v", s, err)
 		}
-		if in, out := recording(w.T, w.engine, "s", sandbox.SessionInput), recording(w.T, w.engine, "s", sandbox.SessionOutput); in != "cat\n"+text || !strings.HasPrefix(text, out) || out == text || out == "" {
+		if in, out := recording(w.T, w.engine, sandbox.SessionInput), recording(w.T, w.engine, sandbox.SessionOutput); in != "cat\n"+text || !strings.HasPrefix(text, out) || out == text || out == "" {
 			w.Errorf("recorded are %d and %d bytes", len(in), len(out))
 		}
-		if said := recording(w.T, w.engine, "s", sandbox.SessionSystem); !strings.Contains(said, "is full") || strings.Count(said, "\n") > 1 {
+		if said := recording(w.T, w.engine, sandbox.SessionSystem); !strings.Contains(said, "is full") || strings.Count(said, "\n") > 1 {
 			w.Errorf("it is said that %q", said)
 		}
 	})
@@ -271,10 +271,10 @@ func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) 
 	}()
 	r, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
 	must(err)
-	if got := recording(t, e, "s", sandbox.SessionInput); got != "cat\n"+string(r.Stdout) || len(r.Stdout) < 2000 {
+	if got := recording(t, e, sandbox.SessionInput); got != "cat\n"+string(r.Stdout) || len(r.Stdout) < 2000 {
 		t.Errorf("typed were %d bytes, and %d are recorded", len(r.Stdout), len(got)-4)
 	}
-	if got := recording(t, e, "s", sandbox.SessionOutput); got != string(r.Stdout) {
+	if got := recording(t, e, sandbox.SessionOutput); got != string(r.Stdout) {
 		t.Errorf("of %d bytes of output, %d are recorded", len(r.Stdout), len(got))
 	}
 }
