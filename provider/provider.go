@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/functions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/containerimage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/lease"
@@ -32,6 +34,7 @@ const Address = "registry.terraform.io/sandbox-lease/sandbox"
 
 var (
 	_ provider.ProviderWithValidateConfig = (*Provider)(nil)
+	_ provider.ProviderWithFunctions      = (*Provider)(nil)
 	_ io.Closer                           = (*Provider)(nil)
 )
 
@@ -113,6 +116,9 @@ func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {
 		driftdata.NewDataSource,
 	}
 }
+
+// Functions lists the functions.
+func (p *Provider) Functions(context.Context) []func() function.Function { return functions.All() }
 
 func (p *Provider) keep(c *connection) {
 	p.mu.Lock()

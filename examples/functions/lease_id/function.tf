@@ -1,0 +1,3 @@
+output "lease" {
+  value = provider::sandbox::lease_id("did:plc:alice", "catan-7") # did:plc:alice::catan-7
+}
