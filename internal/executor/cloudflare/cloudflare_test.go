@@ -24,6 +24,7 @@ func TestWorker(t *testing.T) {
 	w := &world{t, server, server.Worker()}
 	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(w.with(t)) })
 	t.Run("Exec", func(t *testing.T) { testExec(w.with(t)) })
+	t.Run("Hazards", func(t *testing.T) { testHazards(w.with(t)) })
 	t.Run("Signature", func(t *testing.T) { testSignature(w.with(t)) })
 }
 

@@ -85,9 +85,8 @@ func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
 }
 
 // Spawn makes the sandbox and returns when it takes commands; one that was made is found. Its disk, memory and
-// CPU are those of the Worker's container application. Errors: CapacityExceeded; NotFound with
-// ReasonImageNotFound; Invalid; Failed: it was made and did not come up, or has stopped since; what is left is
-// for Kill.
+// CPU are those of the Worker's container application. Errors: CapacityExceeded; Invalid;
+// Failed: it was made and did not come up, or has stopped since; what is left is for Kill.
 func (w *Worker) Spawn(ctx context.Context, spec sandbox.SandboxSpec, l Limits) error {
 	if err := checkSpec(spec); err != nil {
 		return err

@@ -188,6 +188,13 @@ func Busybox(t testing.TB) string {
 	return dockertest.Keep(t, files, "ENV PATH=/bin", "USER 1000:1000", "EXPOSE 8080")
 }
 
+// Crash kills a container behind the Worker's back, and returns once the engine has. The container is named by
+// its host name, which is its sidecar's.
+func Crash(t testing.TB, hostname string) {
+	t.Helper()
+	dockertest.KillBeside(t, hostname, "-proxy")
+}
+
 //go:embed sidecar/main.go
 var sidecarSource string
 

@@ -173,3 +173,15 @@ func NeedGateway(t testing.TB) {
 	}
 	t.Fatal("the engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
 }
+
+// KillBeside kills the container that is called as the one with this id, less a suffix.
+func KillBeside(t testing.TB, id, suffix string) {
+	t.Helper()
+	beside, err := Engine(t).ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatalf("look at container %s: %v", id, err)
+	}
+	if err := Engine(t).ContainerKill(t.Context(), strings.TrimSuffix(beside.Name, suffix), "KILL"); err != nil {
+		t.Fatalf("kill the container beside %s: %v", id, err)
+	}
+}

@@ -42,7 +42,7 @@ export class Box {
   // start returns once the container takes commands.
   async start(settings: Settings, labels: Record<string, string>): Promise<void> {
     const incarnation = this.store.begin(this.now());
-    this.ending = null;
+    this.ending = "start_failed";
     try {
       this.container.start({
         entrypoint: [guest, "init", "-deadline", String(settings.deadline * 1000), "-config", settings.config],
@@ -53,8 +53,8 @@ export class Box {
       const ended = this.watch(incarnation);
       const up = Promise.race([this.ready(), ended.then((why) => Promise.reject(new Error(why)))]);
       if (!(await within(up, startLimit))) throw new Error(`its guest is not ready after ${startLimit / 1000} s`);
+      this.ending = null;
     } catch (error) {
-      this.ending = "start_failed";
       this.store.end(incarnation, this.now(), "start_failed", null);
       await this.container.destroy().catch(() => undefined); // it may not be there at all
       throw startFailure(error);

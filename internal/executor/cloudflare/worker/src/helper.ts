@@ -22,6 +22,9 @@ export interface HelperCall {
 // maxLimit is a day in milliseconds, which is more than any command gets.
 const maxLimit = 25 * 3600_000;
 
+// killed is the least exit code of a process that a signal ended.
+const killed = 128;
+
 // maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
 const maxDiagnostics = 4 << 10;
 
@@ -106,8 +109,9 @@ export class Helper {
         await out.write(piece.value as Uint8Array);
       }
       const exitCode = await this.process.exitCode;
+      // A guest ends with 0 once it has written its result. One that was killed tells nothing of its work.
+      if (exitCode >= killed) throw new Error(`the guest was killed: exit code ${exitCode}`);
       if (exitCode !== 0) {
-        // It has written no result: it ends with 0 once it has.
         await out.write(problem(`the guest ended with exit code ${exitCode}: ${await complaints}`));
       }
       await out.close();

@@ -24,6 +24,7 @@ export class Sandbox extends DurableObject<Env> {
     this.store = new Store(ctx.storage.sql);
     this.box = new Box(ctx.container, this.store, Date.now);
     this.box.resume();
+    this.store.endAttendedRuns(); // a Durable Object that is thrown out of memory breaks every connection
   }
 
   override async fetch(request: Request): Promise<Response> {
@@ -120,7 +121,7 @@ export class Sandbox extends DurableObject<Env> {
     }
     const id = crypto.randomUUID();
     this.store.use(Date.now());
-    this.store.startRun(id, Date.now() + call.limit_ms);
+    this.store.startRun(id, Date.now() + call.limit_ms, call.detached);
     let helper: Helper;
     try {
       helper = await Helper.start(this.container(), call);
@@ -185,11 +186,17 @@ export class Sandbox extends DurableObject<Env> {
     return next;
   }
 
-  // arm sets the alarm to what is due next.
+  // arm sets the alarm to what is due next. While commands run it comes at the pace of the idle limits, so that
+  // the end of a command whose end is never heard of is seen then.
   private async arm(): Promise<void> {
     const at = this.due()?.at ?? this.store.purgeAt();
-    if (at === null) await this.ctx.storage.deleteAlarm();
-    else await this.ctx.storage.setAlarm(at);
+    if (at === null) {
+      await this.ctx.storage.deleteAlarm();
+      return;
+    }
+    const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
+    const limits = [ttl_ms, sleep_after_ms].filter((ms) => ms > 0 && this.box.running);
+    await this.ctx.storage.setAlarm(Math.min(at, ...limits.map((ms) => Date.now() + ms)));
   }
 
   private view(path: Path): Response {

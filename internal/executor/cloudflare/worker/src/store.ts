@@ -32,7 +32,7 @@ export class Store {
       one INTEGER PRIMARY KEY CHECK (one = 1), settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
       incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER)`);
-    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), purge_at INTEGER NOT NULL)`);
   }
 
@@ -98,12 +98,17 @@ export class Store {
 
   // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end
   // is never heard of counts until it must have ended.
-  startRun(id: string, until: number): void {
-    this.sql.exec(`INSERT OR REPLACE INTO running (id, until) VALUES (?, ?)`, id, until);
+  startRun(id: string, until: number, detached: boolean): void {
+    this.sql.exec(`INSERT INTO running (id, until, detached) VALUES (?, ?, ?)`, id, until, detached ? 1 : 0);
   }
 
   endRun(id: string): void {
     this.sql.exec(`DELETE FROM running WHERE id = ?`, id);
+  }
+
+  // endAttendedRuns forgets the commands whose callers have lost them.
+  endAttendedRuns(): void {
+    this.sql.exec(`DELETE FROM running WHERE detached = 0`);
   }
 
   // busyUntil is when the last command that runs must have ended; 0 when none runs.

@@ -1,0 +1,225 @@
+package cloudflare_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// testHazards is what happens to Durable Objects and containers at Cloudflare, as far as it can be brought
+// about here.
+func testHazards(w *world) {
+	w.each(map[string]func(*world){
+		"a container that dies is told apart, and wakes anew": crash,
+		"one that dies under a command":                       crashUnderCommand,
+		"a caller that dies lets the sandbox fall asleep":     callerDies,
+		"a detached command whose caller dies keeps it awake": detachedCallerDies,
+		"ids in capitals lead nowhere":                        otherCase,
+	})
+}
+
+// crash ends a sandbox's container behind the Worker's back.
+func (w *world) crash(h sandbox.Handle) {
+	w.Helper()
+	cloudflaretest.Crash(w, strings.TrimSpace(w.sh(h, "hostname")))
+}
+
+func crash(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo lost > /workspace/lost")
+	w.crash(h)
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash || p.ExitCode != 137 {
+		w.Errorf("it stopped as %+v", p)
+	}
+	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"true"}})
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "ls /workspace"); got != "config.json\n" {
+		w.Errorf("after a crash /workspace holds %q", got)
+	}
+	w.wantPeriods(h, cloudflare.CauseCrash, "")
+}
+
+func crashUnderCommand(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	host := strings.TrimSpace(w.sh(h, "hostname"))
+	begun := writerFunc(func(p []byte) (int, error) { cloudflaretest.Crash(w, host); return len(p), nil })
+	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7004"}, Stdout: begun})
+	w.wantError(err, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash {
+		w.Errorf("it stopped as %+v", p)
+	}
+}
+
+// mortal is a line to the Worker that can be cut for good, as by the death of this process.
+type mortal struct {
+	mu    sync.Mutex
+	dead  bool
+	conns []net.Conn
+}
+
+func (m *mortal) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return nil, errors.New("this process has died")
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		m.conns = append(m.conns, c)
+	}
+	return c, err
+}
+
+func (m *mortal) die() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+	for _, c := range m.conns {
+		_ = c.Close() // it may be closed
+	}
+}
+
+// dieUnder starts a command and dies while it runs.
+func (w *world) dieUnder(h sandbox.Handle, detach bool) {
+	w.Helper()
+	line := &mortal{}
+	x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
+	w.must(err)
+	begun := writerFunc(func(p []byte) (int, error) { line.die(); return len(p), nil })
+	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()
+	w.must(err)
+	_, err = x.Exec(w.Context(), h, r)
+	w.wantError(err, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
+}
+
+func callerDies(w *world) {
+	h := w.spawn(cloudflare.Limits{SleepAfter: 2 * time.Second})
+	w.dieUnder(h, false)
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+}
+
+func detachedCallerDies(w *world) {
+	const sleepAfter = 2 * time.Second
+	h := w.spawn(cloudflare.Limits{SleepAfter: sleepAfter})
+	w.dieUnder(h, true)
+	<-time.After(2 * sleepAfter)
+	if s := w.inspect(h); s.State != sandbox.StateRunning {
+		w.Errorf("with a command that runs it stands as %+v", s)
+	}
+	if n := w.alive(h, "sleep 7005"); n != 1 {
+		w.Errorf("%d processes of the command run, want 1", n)
+	}
+	w.sh(h, "kill $(pidof sleep)")
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+}
+
+func otherCase(w *world) {
+	spec := w.spec()
+	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	spec.SandboxID = strings.ToUpper(spec.SandboxID)
+	for _, err := range []error{w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}), w.worker.Kill(w.Context(), spec.Handle)} {
+		w.wantError(err, sandbox.Invalid, "")
+	}
+}
+
+// TestReset: a deployment throws Durable Objects out of memory while calls are under way.
+func TestReset(t *testing.T) {
+	server := cloudflaretest.Start(t, cloudflaretest.Config{})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{SleepAfter: 5 * time.Second})
+	w.sh(h, "echo kept > /workspace/kept")
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var once sync.Once
+		out := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return len(p), nil })
+		_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7006"}, Stdout: out})
+		ended <- err
+	}()
+	<-begun
+	server.Reset()
+	w.wantError(<-ended, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
+	w.worker = server.Worker()
+	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Incarnation != 1 {
+		t.Errorf("after the reset it stands as %+v", s)
+	}
+	if got := w.sh(h, "cat /workspace/kept"); got != "kept\n" {
+		t.Errorf("after the reset it keeps %q", got)
+	}
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		t.Errorf("it stopped as %+v", p)
+	}
+	w.wantPeriods(h, cloudflare.CauseIdle)
+}
+
+// TestResetUnderStart: a start whose answer was lost is repeated, and there is one sandbox.
+func TestResetUnderStart(t *testing.T) {
+	server := cloudflaretest.Start(t, cloudflaretest.Config{})
+	w := &world{t, server, server.Worker()}
+	spec := w.spec()
+	started := make(chan error, 1)
+	go func() { started <- w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}) }()
+	<-time.After(100 * time.Millisecond)
+	server.Reset()
+	if err := <-started; err != nil {
+		w.wantError(err, sandbox.UnknownOutcome, "")
+	}
+	w.worker = server.Worker()
+	w.must(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}))
+	if got := w.sh(spec.Handle, "echo fine"); got != "fine\n" {
+		t.Errorf("it says %q", got)
+	}
+	periods, err := w.worker.Periods(t.Context(), spec.Handle)
+	w.must(err)
+	if i := slices.IndexFunc(periods, func(p cloudflare.Period) bool { return p.StoppedAt.IsZero() }); i != len(periods)-1 {
+		t.Errorf("its periods are %+v, want that the last one alone goes on", periods)
+	}
+}
+
+// TestStartFails: an image that does not start leaves a sandbox to be killed, and its record.
+func TestStartFails(t *testing.T) {
+	for name, image := range map[string]string{"without guest": dockertest.Busybox(t), "not there": "sandbox-test/no-such-image:1"} {
+		t.Run(name, func(t *testing.T) {
+			server := cloudflaretest.Start(t, cloudflaretest.Config{Image: image})
+			w := &world{t, server, server.Worker()}
+			spec := w.spec()
+			for range 2 { // the second time it finds the first one's
+				w.wantError(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}), sandbox.Failed, sandbox.ReasonStartFailed)
+			}
+			w.must(w.worker.Kill(t.Context(), spec.Handle))
+			_, err := w.worker.Inspect(t.Context(), spec.Handle)
+			w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+			w.wantPeriods(spec.Handle, cloudflare.CauseStartFailed)
+		})
+	}
+}
+
+// TestScriptSize: what is uploaded stays small.
+func TestScriptSize(t *testing.T) {
+	script, err := cloudflare.Script()
+	if err != nil {
+		if !strings.Contains(err.Error(), "make worker") {
+			t.Errorf("a build without the Worker says %q, and not what to do", err)
+		}
+		return
+	}
+	if len(script) > 300<<10 || !bytes.Contains(script, []byte("Sandbox")) {
+		t.Errorf("the Worker has %d bytes, want at most 300 KiB", len(script))
+	}
+}
