@@ -122,11 +122,14 @@ func TestSandboxOfWhichAPartIsMissingIsNeverMadeAgain(t *testing.T) {
 		l := w.acquire(ann)
 		later(time.Minute)
 		w.backend.Fault(fake.OpWake, func(context.Context) error {
-			return sandbox.Errorf(sandbox.NotFound, "a volume of it is missing").WithReason(sandbox.ReasonSandboxNotFound)
+			return sandbox.Errorf(sandbox.NotFound, "its network is missing").WithReason(sandbox.ReasonPartMissing)
 		})
 		w.crash(l.SandboxID, false)
 		later(time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonVanished), sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+		ended := w.standing(sandbox.SandboxDeleted, sandbox.ReasonPartMissing)
+		if w.want(ended, sandbox.LeaseDestroyed, sandbox.EndedByVanished); !strings.Contains(ended.EndReason, "its network is missing") {
+			t.Errorf("it ended because %s", ended.EndReason)
+		}
 		if w.backend.Spawned(l.SandboxID) != 1 {
 			t.Error("it was made again")
 		}

@@ -44,7 +44,7 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	obs, err := x.Inspect(bounded, e.handle(s))
-	absent := sandbox.CodeOf(err) == sandbox.NotFound
+	gone, absent := err, sandbox.CodeOf(err) == sandbox.NotFound
 	if err != nil && !absent {
 		return false, err // an error is no observation
 	}
@@ -70,7 +70,7 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 			// It ended itself by its own deadline, or the loop is about to: not drift.
 			err = e.endLease(tx, now, *end)
 		} else if absent {
-			err = e.vanish(tx, now)
+			err = e.vanish(tx, now, gone)
 		} else {
 			err = e.record(tx, now, obs, differences)
 		}

@@ -170,7 +170,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		s.LastError = cause.Error()
 		return bury(tx, s, cannotBeKept)
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
-		return e.vanish(tx, s)
+		return e.vanish(tx, s, cause)
 	case t.action == actSave:
 		return e.settleUnsaved(tx, s, t, out)
 	}
@@ -201,12 +201,16 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	return tellEnd(tx, s, end)
 }
 
-// vanish records that the sandbox's own backend instance no longer has it. Usage ends when it was
-// last there. What it may have left behind is still to be removed, which makes it gone.
-func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
+// vanish records that the sandbox's own backend instance no longer has it, or not all of it, as cause says.
+// Usage ends when it was last there. What it may have left behind is still to be removed, which makes it gone.
+func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
+	end, observed := ending{by: sandbox.EndedByVanished, code: sandbox.ReasonVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)}, "absent"
+	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
+		end.code, end.reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
+	}
 	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
 		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
-		Instance: s.Instance, Expected: string(s.Phase), Observed: "absent",
+		Instance: s.Instance, Expected: string(s.Phase), Observed: observed,
 	})
 	if err != nil || !isNew {
 		return err
@@ -221,7 +225,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
-	return e.endLease(tx, s, ending{by: sandbox.EndedByVanished, code: sandbox.ReasonVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)})
+	return e.endLease(tx, s, end)
 }
 
 const timeFormat = "2006-01-02T15:04:05Z07:00"

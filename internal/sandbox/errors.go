@@ -68,6 +68,8 @@ const (
 	ReasonCrashed     Reason = "sandbox_crashed"
 	ReasonOutOfMemory Reason = "sandbox_out_of_memory"
 	ReasonVanished    Reason = "sandbox_vanished"
+	// ReasonPartMissing: it is there without something that it was made with. It is never made whole again.
+	ReasonPartMissing Reason = "sandbox_part_missing"
 
 	ReasonOtherOwner      Reason = "other_owner"
 	ReasonOtherSettings   Reason = "other_settings"

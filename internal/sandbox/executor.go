@@ -113,7 +113,8 @@ type Lifecycle interface {
 	// Assigning again, to the same lease, is success. Errors: NotFound, Failed, Conflict when it was
 	// not made for a pool.
 	Assign(ctx context.Context, spec SandboxSpec) error
-	// Wake makes it take commands again. Awake is success. Errors: NotFound, Failed.
+	// Wake makes it take commands again. Awake is success. Errors: NotFound, with ReasonPartMissing when only
+	// a part of it is there, such as a container without its network, which is not made again; Failed.
 	Wake(ctx context.Context, h Handle) error
 	// Kill ends it and removes everything that belonged to it alone: processes, files, volumes,
 	// sockets. It returns nil only when all of that is gone; absent is success.

@@ -42,7 +42,7 @@ type ExecRequest struct {
 	// sandbox's user.
 	User string
 	// Timeout ends the command and all it started; its exit code is then ExitTimeout.
-	// Default: DefaultExecTimeout; at most 24 h.
+	// Default: DefaultExecTimeout; at most 24 h. There is no least: a probe may have a second.
 	Timeout Duration
 	// Stdin is read to its end when not nil.
 	Stdin io.Reader

@@ -273,3 +273,23 @@ func TestAPoolThatIsNoneIsRefusedAtOnce(t *testing.T) {
 		wantCode(t, err, sandbox.Invalid)
 	}
 }
+
+// TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole: a network that only a stopped container is on is unused,
+// as a prune sees it.
+func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	spec := w.full()
+	must(t, w.x.Spawn(t.Context(), spec))
+	id := lan(t, name(spec.Handle)).NetworkID
+	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
+	removeNetwork(t, id)
+	err := w.x.Wake(t.Context(), spec.Handle)
+	if sandbox.CodeOf(err) != sandbox.NotFound || sandbox.ReasonOf(err) != sandbox.ReasonPartMissing {
+		t.Errorf("waking it ended with %v", err)
+	}
+	if o, err := w.x.Inspect(t.Context(), spec.Handle); err != nil || o.State != sandbox.StateStopped {
+		t.Errorf("it is %s, %v", o.State, err)
+	}
+	must(t, w.x.Kill(t.Context(), spec.Handle))
+}

@@ -156,8 +156,8 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
-	return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: something that it was made with is gone, such as its network: %w", h.SandboxID, err).
-		WithReason(sandbox.ReasonStartFailed)
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: something that it was made with was removed, such as its network by a prune, and is not made again: %w", h.SandboxID, err).
+		WithReason(sandbox.ReasonPartMissing)
 }
 
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
