@@ -44,7 +44,7 @@ func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helperCall) (w
 			_ = sent.CloseWithError(err) // never fails
 		}
 	}()
-	res, err := w.answer(req, r, call)
+	res, err := w.answer(req, r, &results{Demux: wire.Demux{Stdout: call.stdout, Stderr: call.stderr}, sent: sent})
 	if err != nil && ctx.Err() != nil {
 		err = sandbox.Errorf(sandbox.Timeout, "cloudflare: %s: ended before it was finished: %w", r.what, ctx.Err()).WithReason(sandbox.ReasonExecFailed)
 	}
@@ -71,8 +71,23 @@ func (c helperCall) send(chunks *chunkWriter) error {
 	return chunks.End()
 }
 
+// results takes a run's output, and ends the request with the result: the end of the answer is only told, and the
+// connection only kept, once all of the request is sent.
+type results struct {
+	wire.Demux
+	sent *io.PipeWriter
+}
+
+func (o *results) Write(p []byte) (int, error) {
+	n, err := o.Demux.Write(p)
+	if _, ok := o.Result(); ok {
+		_ = o.sent.Close() // never fails
+	}
+	return n, err
+}
+
 // answer passes a run's output on and returns its result.
-func (w *Worker) answer(req *http.Request, r request, call helperCall) (wire.Result, error) {
+func (w *Worker) answer(req *http.Request, r request, out *results) (wire.Result, error) {
 	answer, err := w.http.Do(req)
 	if err != nil {
 		return wire.Result{}, lost(r, err)
@@ -81,9 +96,8 @@ func (w *Worker) answer(req *http.Request, r request, call helperCall) (wire.Res
 	if answer.StatusCode != http.StatusOK {
 		return wire.Result{}, refusal(r, answer)
 	}
-	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr}
-	_, err = io.Copy(demux, answer.Body)
-	if res, ok := demux.Result(); ok {
+	_, err = io.Copy(out, answer.Body)
+	if res, ok := out.Result(); ok {
 		return res, nil
 	}
 	if err == nil {

@@ -35,6 +35,8 @@ type Config struct {
 	NoKey bool
 	// Image is what sandboxes run; empty means busybox with the guest.
 	Image string
+	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
+	Script string
 }
 
 // Server is a Worker that runs.
@@ -56,9 +58,13 @@ func Start(t testing.TB, cfg Config) *Server {
 		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_LONG=1, or run make test-all")
 	}
 	dockertest.NeedGateway(t) // workerd asks for it
-	script, err := cloudflare.Script()
-	if err != nil {
-		t.Fatal(err)
+	script := []byte(cfg.Script)
+	if cfg.Script == "" {
+		built, err := cloudflare.Script()
+		if err != nil {
+			t.Fatal(err)
+		}
+		script = built
 	}
 	s := &Server{t: t, Instance: "account-" + sandbox.RandomIDs(8), Key: sandbox.Secret(sandbox.RandomIDs(40))}
 	key := s.Key

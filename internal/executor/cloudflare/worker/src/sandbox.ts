@@ -136,7 +136,7 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private async endRun(id: string): Promise<void> {
-    this.store.endRun(id);
+    if (!this.store.endRun(id)) return;
     this.store.use(Date.now());
     await this.arm();
   }

@@ -102,8 +102,9 @@ export class Store {
     this.sql.exec(`INSERT INTO running (id, until, detached) VALUES (?, ?, ?)`, id, until, detached ? 1 : 0);
   }
 
-  endRun(id: string): void {
-    this.sql.exec(`DELETE FROM running WHERE id = ?`, id);
+  // endRun reports whether it was running.
+  endRun(id: string): boolean {
+    return this.sql.exec(`DELETE FROM running WHERE id = ?`, id).rowsWritten > 0;
   }
 
   // endAttendedRuns forgets the commands whose callers have lost them.
