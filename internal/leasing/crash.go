@@ -28,6 +28,9 @@ func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation
 		s.Crashes++
 		s.DueAt = restartAt(s, tx.Now)
 	}
+	if err := loseProcesses(tx, s, "its sandbox stopped"); err != nil {
+		return err
+	}
 	s.Attempts, s.LastError = 0, ""
 	s.StopReason = sandbox.StopCrashed
 	s.ErrorCode, s.ErrorMessage = whyStopped(o)

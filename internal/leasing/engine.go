@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +68,8 @@ type Engine struct {
 	claims map[string]string // the sandbox of each claim
 	// holds are how long each of this engine's uses lasts beyond its death; commands last longer.
 	holds map[string]ledger.Span
+	// processes are this engine's holders of processes.
+	processes map[string]struct{}
 	// egress holds the rate of each sandbox whose attempts to get out were recorded lately.
 	egress map[string]*rate.Limiter
 	// sampling holds the sandboxes whose CPU time is being read after a command.
@@ -90,8 +93,9 @@ func New(c Config) (*Engine, error) {
 		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]ledger.Span),
-		egress:   make(map[string]*rate.Limiter),
-		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
+		processes: make(map[string]struct{}),
+		egress:    make(map[string]*rate.Limiter),
+		sampling:  make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 		state: c.State, saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
@@ -262,9 +266,9 @@ func (e *Engine) heartbeat() {
 		case <-tick.C:
 		}
 		e.mu.Lock()
-		claims, holds := maps.Clone(e.claims), holdersOf(e.holds)
+		claims, holds, processes := maps.Clone(e.claims), holdersOf(e.holds), slices.Collect(maps.Keys(e.processes))
 		e.mu.Unlock()
-		if len(claims)+len(holds) == 0 {
+		if len(claims)+len(holds)+len(processes) == 0 {
 			continue
 		}
 		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
@@ -278,7 +282,12 @@ func (e *Engine) heartbeat() {
 				}
 			}
 			if commands := holds[ledger.SpanOf(commandTTL)]; len(commands) > 0 {
-				return tx.ExtendExecs(commands, until)
+				if err := tx.ExtendExecs(commands, until); err != nil {
+					return err
+				}
+			}
+			if len(processes) > 0 {
+				return tx.ExtendProcesses(processes, until)
 			}
 			return nil
 		})

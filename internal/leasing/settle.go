@@ -78,8 +78,16 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
 		}
+		if err := declareProcesses(tx, s, out.processes); err != nil {
+			return err
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, nil)
 	case actSleep:
+		if s.SleepMode == sandbox.SleepStop {
+			if err := loseProcesses(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
+				return err
+			}
+		}
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
 	case actAssign:
 		s.ReadyAt = tx.Now
@@ -87,6 +95,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			s.CPUMark = 0
 		}
 		if err := settleRestored(tx, s, out.restored); err != nil {
+			return err
+		}
+		if err := declareProcesses(tx, s, out.processes); err != nil {
 			return err
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
@@ -111,6 +122,9 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			return err
 		}
 		if err := endExecs(tx, s); err != nil {
+			return err
+		}
+		if err := tx.StopProcesses(s.ID, "its sandbox was destroyed"); err != nil {
 			return err
 		}
 		if err := tx.RemoveHolds(s.ID); err != nil {

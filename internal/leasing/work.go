@@ -153,7 +153,11 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 	started := e.background(func() {
 		defer e.release(t)
 		detached := context.WithoutCancel(ctx)
-		done <- e.settle(detached, t, e.act(detached, t))
+		err := e.settle(detached, t, e.act(detached, t))
+		done <- err
+		if err == nil {
+			e.startProcessesAfter(t)
+		}
 	})
 	if !started {
 		e.release(t)
@@ -177,7 +181,9 @@ type outcome struct {
 	sampled bool
 	// restored is what /data was filled with, saved what was stored of it.
 	restored *sandbox.SavedState
-	saved    *state.Archive
+	// processes are what its environment declares.
+	processes []sandbox.ProcessSpec
+	saved     *state.Archive
 	// unread: a save failed before the store had a part in it. frozen: nothing of the sandbox runs
 	// any more. stuck: it was frozen for a checkpoint and does not run again.
 	unread, frozen, stuck bool
@@ -244,6 +250,7 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 		}
 	}
 	out.restored, out.err = e.endow(ctx, x, t, own)
+	out.processes = own.spec.Processes
 	return out
 }
 
@@ -270,6 +277,7 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 			out.since = e.now()
 		}
 		out.restored, out.err = e.endow(ctx, x, t, own)
+		out.processes = own.spec.Processes
 	}
 	return out
 }

@@ -135,6 +135,7 @@ func (tx *Tx) moveClock(step Span) error {
 			"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
 		{"holds", "1 = 1", []string{"until"}},
 		{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},
+		{"processes", liveProcess, []string{"started_at", "exited_at", "kill_at", "due_at"}},
 		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
 		{"doomed_objects", "1 = 1", []string{"delete_at"}},

@@ -97,7 +97,7 @@ func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them, their commands, and their sessions, whose recordings are purged before. costs sums what the periods come to, by sandbox; objects names
+// to stay of them, their commands and processes, and their sessions, whose recordings are purged before. costs sums what the periods come to, by sandbox; objects names
 // what a command may have left in the bucket. It returns how many events it removed.
 func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[string]sandbox.NanoUSD, error), objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))
@@ -108,6 +108,9 @@ func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[str
 		return 0, err
 	}
 	if err := tx.retireSessions(ids); err != nil {
+		return 0, err
+	}
+	if err := tx.retireProcesses(ids); err != nil {
 		return 0, err
 	}
 	events, err := tx.removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)

@@ -94,6 +94,7 @@ type EnvironmentSpec struct {
 	WarmPool     *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
 	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
 	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
+	Processes    []ProcessSpec     `json:"processes,omitempty" doc:"Processes that run in every sandbox from the moment it is ready, at most 16. A change is for the generations that follow."`
 	Skills       map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
 	PostMortem   *Duration         `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, to be looked at; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
 	PostStart    []PostStart       `json:"post_start,omitempty" doc:"Commands that are run once in each sandbox, one after the other, before its lease is ready. One that fails fails the lease."`
@@ -171,6 +172,7 @@ func (s EnvironmentSpec) Validate() error {
 			bad("egress", "needs the network \"restricted\", not %q", s.Network)
 		}
 	}
+	f = append(f, s.processFields()...)
 	f = append(f, s.WarmPool.fields()...)
 	f = append(f, s.State.fields()...)
 	f = append(f, s.seedFields()...)

@@ -80,6 +80,8 @@ const (
 	ReasonImageNotFound   Reason = "image_not_found"
 	ReasonExecNotFound    Reason = "exec_not_found"
 	ReasonExecCancelled   Reason = "exec_cancelled"
+	ReasonProcessNotFound Reason = "process_not_found"
+	ReasonProcessEnded    Reason = "process_ended"
 	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
 	ReasonPostStartFailed Reason = "post_start_failed"
 	ReasonSessionNotFound Reason = "session_not_found"

@@ -20,6 +20,9 @@ const (
 	EventExecCancelled    EventType = "exec.cancelled"
 	EventSessionOpened    EventType = "session.opened"
 	EventSessionClosed    EventType = "session.closed" // by a caller; all are with their sandbox
+	EventProcessStarted   EventType = "process.started"
+	EventProcessExited    EventType = "process.exited" // by itself, or for an unknown reason
+	EventProcessKilled    EventType = "process.killed" // somebody asked for it
 	EventRenewed          EventType = "lease.renewed"
 	EventAsleep           EventType = "sandbox.asleep" // paused
 	EventStopRequested    EventType = "sandbox.stop_requested"

@@ -21,6 +21,7 @@ type Executor interface {
 	Provisioner
 	Lifecycle
 	Runner
+	ProcessRunner
 	Filer
 	SecretBearer
 	Exporter

@@ -146,4 +146,8 @@ type Replay struct {
 	StdoutOffset, StderrOffset int64
 	// Now: what is there is wanted, and no more. The result is empty then.
 	Now bool
+	// Begins, where it is set, is told the offset of the byte that Stdout gets next, before the first one and
+	// wherever bytes are left out that are no longer kept. A process's log has such gaps, and begins with it
+	// at once; a command's output has none. It fails the reading by an error.
+	Begins func(offset int64) error
 }

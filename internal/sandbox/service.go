@@ -15,6 +15,7 @@ type Service interface {
 	Leases
 	Execs
 	Sessions
+	Processes
 	Files
 	Runs
 	Monitors

@@ -105,6 +105,7 @@ func (s *server) register(version string) error {
 	s.registerExec(doc)
 	s.registerExecs(doc)
 	s.registerSessions(doc)
+	s.registerProcesses(doc)
 	s.registerFiles(doc)
 	s.registerRuns(doc)
 	s.registerEvents(doc)

@@ -21,6 +21,8 @@ var routes = []string{
 	"GET /v1/environments", "DELETE /v1/environments/{id}", "GET /v1/environments/{id}", "PUT /v1/environments/{id}", "POST /v1/environments/{id}/reopen",
 	"GET /v1/leases", "POST /v1/leases", "DELETE /v1/leases/{id}", "GET /v1/leases/{id}", "POST /v1/leases/{id}/exec",
 	"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}", "POST /v1/leases/{id}/execs/{exec}/cancel",
+	"GET /v1/leases/{id}/processes", "POST /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",
+	"DELETE /v1/leases/{id}/processes/{process}", "POST /v1/leases/{id}/processes/{process}/wait", "GET /v1/leases/{id}/processes/{process}/logs",
 	"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
 	"GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
 	"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/health", "POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew",

@@ -71,20 +71,7 @@ func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service 
 		return err
 	}
 	defer func() { _ = output.Close() }() // it was read, or nobody reads it any more
-	w.Header().Set("Content-Type", wire.OctetStream)
-	w.Header().Set("Cache-Control", "no-store")
-	live := &flushed{w: w, rc: http.NewResponseController(w), timeout: s.streamTimeout}
-	if in.Follow {
-		live.flush() // a command may be silent for long
-	}
-	if _, err := io.Copy(live, output); err != nil {
-		if !live.began {
-			return err
-		}
-		exchangeOf(r.Context()).cause = err
-		panic(http.ErrAbortHandler) // the reader must see that the end is missing
-	}
-	return nil
+	return s.sendOutput(w, r, output, in.Follow)
 }
 
 // flushed sends what is written at once, and cuts off who does not read.

@@ -62,7 +62,7 @@ func New(version string, serve *cobra.Command) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
 	for _, command := range []*cobra.Command{
-		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(),
+		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		root.AddCommand(command)

@@ -15,6 +15,7 @@
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
 //	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
+//	commit, timer, slow poll > Engine.TendProcesses (processes to start, or that nobody follows)
 package loop
 
 import (
@@ -95,7 +96,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
-	l.wg.Go(func() { l.takeOver(ctx) })
+	l.wg.Go(func() { l.pursue(ctx, "taking over commands", l.engine.TakeOverExecs) })
+	l.wg.Go(func() { l.pursue(ctx, "tending processes", l.engine.TendProcesses) })
 	if l.c.CleanupTTL > 0 {
 		l.wg.Go(func() { l.retire(ctx) })
 	}
@@ -204,23 +206,23 @@ func (l *Loop) tend(ctx context.Context) {
 	}
 }
 
-// takeOverAfter bounds how often commands are looked for that nobody follows.
-const takeOverAfter = 200 * time.Millisecond
+// pursueAfter bounds how often is looked for what nobody follows.
+const pursueAfter = 200 * time.Millisecond
 
-// takeOver has commands followed whose process died, when that is known.
-func (l *Loop) takeOver(ctx context.Context) {
+// pursue does something at each commit, and when it says that there will be something to do.
+func (l *Loop) pursue(ctx context.Context, what string, do func(context.Context) (next time.Time, err error)) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
-		next, err := l.engine.TakeOverExecs(ctx)
+		next, err := do(ctx)
 		if err != nil && ctx.Err() == nil {
-			l.c.Logger.Error("loop: taking over commands", "error", err)
+			l.c.Logger.Error("loop: "+what, "error", err)
 		}
 		pause := l.c.Poll
 		if !next.IsZero() {
-			pause = min(pause, max(next.Sub(l.engine.Now()), takeOverAfter))
+			pause = min(pause, max(next.Sub(l.engine.Now()), pursueAfter))
 		}
 		sleep(ctx, pause, changed)
-		sleep(ctx, takeOverAfter, nil)
+		sleep(ctx, pursueAfter, nil)
 	}
 }
 

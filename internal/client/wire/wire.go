@@ -27,6 +27,9 @@ const (
 // HeaderRequestID carries the id under which the server logs a request.
 const HeaderRequestID = "X-Request-Id"
 
+// HeaderLogOffset carries the offset of the first byte of a log that is read.
+const HeaderLogOffset = "Log-Offset"
+
 // Problem is an error reply (RFC 9457).
 type Problem struct {
 	Type   string          `json:"type" format:"uri" doc:"urn:sandbox-lease:problem: and the code."`
@@ -77,6 +80,19 @@ type ExecPage struct {
 	Execs []sandbox.Exec `json:"execs" nullable:"false"`
 	// NextBefore is the before of the next page; absent on the last.
 	NextBefore string `json:"next_before,omitempty"`
+}
+
+// ProcessPage is a list of processes.
+type ProcessPage struct {
+	Processes []sandbox.Process `json:"processes" nullable:"false"`
+}
+
+// ProcessWait is what a process is waited for: one of log, port and exit.
+type ProcessWait struct {
+	Log     string           `json:"log,omitempty" doc:"A regular expression (RE2) that a line of its log has to match. Lines that were written before count."`
+	Port    int              `json:"port,omitempty" doc:"A TCP port of the sandbox's 127.0.0.1 that has to accept a connection, whoever listens."`
+	Exit    bool             `json:"exit,omitempty" doc:"Wait until it has ended and is not started again."`
+	Timeout sandbox.Duration `json:"timeout,omitempty" doc:"Default 1m, at most 1h."`
 }
 
 // RenewRequest is the body of a renewal.

@@ -68,9 +68,9 @@ func (e *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	reader, gone := io.Pipe() // the helper reads while its standard input is open
 	defer gone.Close()
 	res, err := e.help(ctx, h, helperCall{
-		args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now),
+		args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now), "-quiet=" + strconv.FormatBool(r.Stdout == nil && r.Stderr == nil),
 			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
-		stdin: reader, stdout: r.Stdout, stderr: r.Stderr,
+		stdin: reader, stdout: r.Stdout, stderr: r.Stderr, begins: r.Begins,
 	})
 	if err == nil {
 		err = reported(h, r.ID, res)
@@ -139,6 +139,7 @@ type helperCall struct {
 	env            []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	begins         func(offset int64) error // as sandbox.Replay has it
 }
 
 // help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first,
@@ -174,7 +175,7 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 			_ = conn.CloseWrite()
 		}()
 	}
-	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr}
+	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr, Begins: call.begins}
 	diagnostics := &capture{limit: maxDiagnostics}
 	_, copyErr := stdcopy.StdCopy(untilReport{demux}, diagnostics, conn.Reader)
 	res, hasReported := demux.Result()

@@ -32,6 +32,7 @@ func Run(t *testing.T, cfg Config) {
 	t.Run("Cleaner", func(t *testing.T) { testCleaner(t, cfg) })
 	t.Run("Exec", func(t *testing.T) { testExec(t, cfg) })
 	t.Run("Follow", func(t *testing.T) { testFollow(t, cfg) })
+	t.Run("Processes", func(t *testing.T) { testProcesses(t, cfg) })
 	t.Run("Hardening", func(t *testing.T) { testHardening(t, cfg) })
 	t.Run("Secrets", func(t *testing.T) { testSecrets(t, cfg) })
 	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })

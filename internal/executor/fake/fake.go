@@ -29,6 +29,8 @@ const (
 	OpExec        Op = "exec"
 	OpFollow      Op = "follow"
 	OpEndExec     Op = "end_exec"
+	OpRunProcess  Op = "run_process"
+	OpAwaitPort   Op = "await_port"
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
 	OpExport      Op = "export"
@@ -68,6 +70,8 @@ type box struct {
 	secrets map[string]sandbox.Secret // lost when it is stopped
 	// commands are those that were run since it was started, by id.
 	commands map[string]*command
+	// changed is closed, and made anew, when what a command has written or listens to changes.
+	changed chan struct{}
 	// weakened is what an audit finds.
 	weakened string
 }
@@ -176,7 +180,7 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
 	return &box{
 		spec:  spec,
-		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command),
+		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command), changed: make(chan struct{}),
 		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},

@@ -17,15 +17,29 @@ type command struct {
 	began time.Time
 	timer *time.Timer   // of one that sleeps
 	over  chan struct{} // closed when it has ended
+	log   bool          // what it writes is a log
 
 	left *sandbox.ShellState // what a line of the shell leaves
 
 	once sync.Once
+	// out grows, and port is set, while the executor's lock is held.
+	out  []byte
+	port int // that it listens to, 0 for none
 	// What follows is set before over is closed.
-	out    []byte
 	errOut []byte
 	result sandbox.ExecResult
 	err    error
+}
+
+func newCommand(now time.Time) *command { return &command{began: now, over: make(chan struct{})} }
+
+func (c *command) hasEnded() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // end ends a command once.
@@ -34,7 +48,7 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 		if c.timer != nil {
 			c.timer.Stop()
 		}
-		c.out, c.err = out, err
+		c.out, c.err, c.port = out, err, 0
 		c.result = sandbox.ExecResult{ExitCode: code, Duration: sandbox.Duration(now.Sub(c.began)), TimedOut: code == sandbox.ExitTimeout, StdoutBytes: int64(len(out)), StderrBytes: int64(len(c.errOut)), Shell: c.left}
 		close(c.over)
 	})
@@ -42,21 +56,21 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 
 // Exec implements sandbox.Executor.
 func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	c := &command{began: x.now(), over: make(chan struct{})}
+	c := newCommand(x.now())
 	if r.Stdin != nil && r.Shell == "" && r.Command[0] == "cat" {
 		var err error
 		if c.stdin, err = io.ReadAll(r.Stdin); err != nil {
 			return sandbox.ExecResult{}, err
 		}
 	}
-	if err := x.begin(ctx, h, r, c); err != nil {
+	if err := x.beginAs(ctx, OpExec, h, r, c); err != nil {
 		return sandbox.ExecResult{}, err
 	}
 	select {
 	case <-c.over:
 	case <-ctx.Done():
 		if !r.Detach {
-			c.end(x.now(), nil, 0, errEnded(r.ID))
+			x.end(c, errEnded(r.ID))
 		}
 		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "exec: %w", ctx.Err())
 	}
@@ -80,9 +94,16 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	return res, err
 }
 
-// begin starts a command, which needs nobody who waits for it.
-func (x *Executor) begin(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest, c *command) error {
-	b, err := x.running(ctx, OpExec, h)
+// end ends a command before its time.
+func (x *Executor) end(c *command, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.end(x.now(), c.out, 0, err)
+}
+
+// beginAs starts a command, which needs nobody who waits for it.
+func (x *Executor) beginAs(ctx context.Context, op Op, h sandbox.Handle, r sandbox.ExecRequest, c *command) error {
+	b, err := x.running(ctx, op, h)
 	if err != nil {
 		return err
 	}
@@ -92,6 +113,11 @@ func (x *Executor) begin(ctx context.Context, h sandbox.Handle, r sandbox.ExecRe
 			return sandbox.Errorf(sandbox.Conflict, "sandbox %s has run command %s", h.SandboxID, r.ID).WithReason(sandbox.ReasonOtherSettings)
 		}
 		b.commands[r.ID] = c
+	}
+	if c.log {
+		if started, err := x.startProcess(b, c, r.Command); started || err != nil {
+			return err
+		}
 	}
 	return x.start(r, c)
 }
@@ -154,31 +180,41 @@ func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	if c == nil {
 		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.NotFound, "sandbox %s knows no command %s", h.SandboxID, r.ID).WithReason(sandbox.ReasonExecNotFound)
 	}
-	if r.Now {
-		select {
-		case <-c.over:
-		default: // what sleeps has written nothing yet
+	at := r.StdoutOffset
+	for first := true; ; first = false {
+		x.mu.Lock()
+		out, changed, ended := c.out, b.changed, c.hasEnded()
+		x.mu.Unlock()
+		if first && c.log && r.Begins != nil {
+			at = min(at, int64(len(out)))
+			if err := r.Begins(at); err != nil {
+				return sandbox.ExecResult{}, err
+			}
+		}
+		if n := int64(len(out)); r.Stdout != nil && n > at {
+			if _, err := r.Stdout.Write(out[at:]); err != nil {
+				return sandbox.ExecResult{}, err
+			}
+			at = n
+		}
+		if ended && r.Stderr != nil {
+			if _, err := r.Stderr.Write(c.errOut[min(r.StderrOffset, int64(len(c.errOut))):]); err != nil {
+				return sandbox.ExecResult{}, err
+			}
+		}
+		switch {
+		case r.Now:
 			return sandbox.ExecResult{}, nil
+		case ended:
+			return c.result, c.err
+		}
+		select {
+		case <-changed:
+		case <-c.over:
+		case <-ctx.Done():
+			return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "follow: %w", ctx.Err())
 		}
 	}
-	select {
-	case <-c.over:
-	case <-ctx.Done():
-		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.UnknownOutcome, "follow: %w", ctx.Err())
-	}
-	if c.err != nil && !r.Now {
-		return sandbox.ExecResult{}, c.err
-	}
-	if r.Stdout != nil {
-		_, err = r.Stdout.Write(c.out[min(r.StdoutOffset, int64(len(c.out))):])
-	}
-	if r.Stderr != nil && err == nil {
-		_, err = r.Stderr.Write(c.errOut[min(r.StderrOffset, int64(len(c.errOut))):])
-	}
-	if r.Now {
-		return sandbox.ExecResult{}, err
-	}
-	return c.result, err
 }
 
 // EndExec implements sandbox.Executor.
@@ -189,7 +225,7 @@ func (x *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, _ string) 
 	}
 	defer x.mu.Unlock()
 	if c := b.commands[id]; c != nil {
-		c.end(x.now(), nil, 0, errEnded(id))
+		c.end(x.now(), c.out, 0, errEnded(id))
 	}
 	return nil
 }
@@ -198,12 +234,19 @@ func errEnded(id string) error {
 	return sandbox.Errorf(sandbox.Failed, "command %s was ended before it could report how", id).WithReason(sandbox.ReasonExecFailed)
 }
 
+// tell wakes who waits for something in a box.
+func (b *box) tell() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
 // forget ends all commands of a box that is stopped or removed.
 func (b *box) forget(now time.Time) {
 	for id, c := range b.commands {
 		c.end(now, nil, 0, sandbox.Errorf(sandbox.UnknownOutcome, "command %s: the sandbox ended meanwhile", id).WithReason(sandbox.ReasonExecFailed))
 	}
 	clear(b.commands)
+	b.tell()
 }
 
 // awake refuses what needs a sandbox that runs.

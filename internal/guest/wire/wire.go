@@ -21,7 +21,11 @@ const (
 	stdout kind = 1
 	stderr kind = 2
 	result kind = 3
+	// begins says which byte of a log the next stdout frame begins with: eight bytes, big endian.
+	begins kind = 4
 )
+
+const beginsSize = 8
 
 const headerSize = 5
 
@@ -77,6 +81,11 @@ func (w *Writer) Result(r Result) error {
 	return w.frame(result, b)
 }
 
+// Begins says that what Stdout gets next is the byte of a log at an offset.
+func (w *Writer) Begins(offset int64) error {
+	return w.frame(begins, binary.BigEndian.AppendUint64(nil, uint64(offset)))
+}
+
 func (w *Writer) frame(k kind, p []byte) error {
 	b := make([]byte, headerSize, headerSize+len(p))
 	b[0] = byte(k)
@@ -105,6 +114,8 @@ func (s stream) Write(p []byte) (int, error) {
 // Demux takes apart what a Writer wrote: it is itself written to, in pieces of any size.
 type Demux struct {
 	Stdout, Stderr io.Writer
+	// Begins is told of Writer.Begins; nil ignores it.
+	Begins func(offset int64) error
 
 	header  []byte
 	kind    kind
@@ -140,7 +151,7 @@ func (d *Demux) Write(p []byte) (int, error) {
 func (d *Demux) begin() error {
 	d.kind, d.left = kind(d.header[0]), binary.BigEndian.Uint32(d.header[1:])
 	d.header = d.header[:0]
-	if d.result != nil || d.kind == result && (d.left == 0 || d.left > maxResult) {
+	if d.result != nil || d.kind == result && (d.left == 0 || d.left > maxResult) || d.kind == begins && d.left != beginsSize {
 		return fmt.Errorf("the guest sent a frame of kind %d and %d bytes where none is allowed", d.kind, d.left)
 	}
 	return nil
@@ -160,6 +171,17 @@ func (d *Demux) payload(p []byte) error {
 		}
 		d.result = new(Result)
 		return json.Unmarshal(d.partial, d.result)
+	case begins:
+		d.partial = append(d.partial, p...)
+		if d.left > 0 {
+			return nil
+		}
+		offset := int64(binary.BigEndian.Uint64(d.partial))
+		d.partial = nil
+		if d.Begins == nil {
+			return nil
+		}
+		return d.Begins(offset)
 	default:
 		return nil // a kind of a later release
 	}

@@ -43,6 +43,8 @@ type command struct {
 	shell   bool // args is one line, for a shell that tells what it leaves behind
 	cwd     string
 	timeout time.Duration
+	// process: it runs as long as the sandbox, and its output is a log.
+	process bool
 }
 
 // runExec runs a command in its own session and reports how it ended. All that descends from the
@@ -60,6 +62,9 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	// What is kept of its output may meet the limit of files; that is no reason to end.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE, unix.SIGXFSZ)
 	spareThreads(2)
+	if c.process {
+		return runProcess(c)
+	}
 	kept, err := openSpool(c.id)
 	if errors.Is(err, errTaken) {
 		return wire.Result{Problem: wire.ProblemConflict, Message: err.Error()}
@@ -99,6 +104,9 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	status := reapUntil(pid)
 	if !timer.Stop() {
 		<-killed
+	}
+	if c.process { // what it started ends with it: the next start shall find its ports free
+		killTree(os.Getpid(), time.Now().Add(killTime))
 	}
 	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut.Load(), Duration: time.Since(began)}
 	if r.TimedOut {
@@ -148,11 +156,13 @@ func start(c command, toStdout, toStderr io.Writer, left *shellStateOf) (*pumps,
 		return nil, 0, err
 	}
 	defer stdout.Close()
-	stderr, err := p.add(toStderr)
-	if err != nil {
-		return nil, 0, err
+	stderr := stdout // a log is one stream: so what is written to both stays in its order
+	if toStderr != nil {
+		if stderr, err = p.add(toStderr); err != nil {
+			return nil, 0, err
+		}
+		defer stderr.Close()
 	}
-	defer stderr.Close()
 	pid, err := syscall.ForkExec(program, c.args, &syscall.ProcAttr{
 		Dir:   cwd,
 		Env:   env,

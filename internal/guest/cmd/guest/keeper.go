@@ -38,6 +38,8 @@ type keeperMessage struct {
 	// Keep and Follow are a helper's first words, and name a command.
 	Keep   string `json:"keep,omitempty"`
 	Follow string `json:"follow,omitempty"`
+	// Ring says that the first stream is a ring, and the only one that is written.
+	Ring bool `json:"ring,omitempty"`
 	// Problem is why process 1 refuses, "" when it does not.
 	Problem string `json:"problem,omitempty"`
 	// Result is how the command ended.
@@ -48,6 +50,7 @@ type keeperMessage struct {
 type keptCommand struct {
 	id      string
 	streams []*os.File // stdout and stderr
+	ring    bool       // stdout is a ring
 	ended   chan struct{}
 	result  wire.Result // once ended
 }
@@ -115,7 +118,7 @@ func (k *keeper) serve(conn *net.UnixConn) {
 	switch {
 	case err != nil:
 	case m.Keep != "" && len(files) == 2:
-		k.keep(conn, m.Keep, files)
+		k.keep(conn, m, files)
 		return
 	case m.Follow != "":
 		k.follow(conn, m.Follow)
@@ -124,8 +127,8 @@ func (k *keeper) serve(conn *net.UnixConn) {
 }
 
 // keep takes a command over, and waits for its end.
-func (k *keeper) keep(conn *net.UnixConn, id string, streams []*os.File) {
-	c := &keptCommand{id: id, streams: streams, ended: make(chan struct{})}
+func (k *keeper) keep(conn *net.UnixConn, what keeperMessage, streams []*os.File) {
+	c := &keptCommand{id: what.Keep, ring: what.Ring, streams: streams, ended: make(chan struct{})}
 	if !k.add(c) {
 		_ = send(conn, keeperMessage{Problem: wire.ProblemConflict}) // who does not hear it has gone
 		closeAll(streams)
@@ -196,7 +199,7 @@ func (k *keeper) lend(conn *net.UnixConn, id string) (*keptCommand, error) {
 	if c == nil {
 		return nil, send(conn, keeperMessage{Problem: wire.ProblemNotFound})
 	}
-	return c, send(conn, keeperMessage{}, c.streams...)
+	return c, send(conn, keeperMessage{Ring: c.ring}, c.streams...)
 }
 
 // send sends a message, with files. The peer gets descriptors of its own.
@@ -261,16 +264,13 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// askKeeper connects a helper to process 1.
-func askKeeper(m keeperMessage, files ...*os.File) (*net.UnixConn, []*os.File, error) {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: keeperAddress, Net: "unixpacket"})
+// askKeeper connects a helper to process 1, and returns its answer with the files that it lends.
+func askKeeper(m keeperMessage, files ...*os.File) (conn *net.UnixConn, answer keeperMessage, lent []*os.File, err error) {
+	conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: keeperAddress, Net: "unixpacket"})
 	if err != nil {
-		return nil, nil, err
+		return nil, answer, nil, err
 	}
-	err = send(conn, m, files...)
-	var answer keeperMessage
-	var lent []*os.File
-	if err == nil {
+	if err = send(conn, m, files...); err == nil {
 		answer, lent, err = receive(conn)
 	}
 	switch {
@@ -280,10 +280,10 @@ func askKeeper(m keeperMessage, files ...*os.File) (*net.UnixConn, []*os.File, e
 	case answer.Problem != "":
 		err = errUnknown
 	default:
-		return conn, lent, nil
+		return conn, answer, lent, nil
 	}
 	closeAll(lent)
-	return nil, nil, errors.Join(err, conn.Close())
+	return nil, answer, nil, errors.Join(err, conn.Close())
 }
 
 var (

@@ -9,6 +9,8 @@
 //	guest exec    -shell … -- <line>                       runs a line of the image's shell, and reports what it leaves behind
 //	guest state   -descriptor <n> -pipe <inode>            tells that, as the shell's last child
 //	guest follow  -id <id> -stdout <n> -stderr <n>          sends what exec with that id has written after n bytes, and goes on to its end
+//	guest exec    -id <id> -process -cwd <dir> -- command … runs a process without a timeout, and keeps its log
+//	guest port    -port <n>                                waits until somebody listens to a port
 //	guest kill    -id <id>                                 ends what exec with that id runs
 //	guest tar-in  -dir <dir>                               unpacks stdin
 //	guest tar-out -path <path>                             packs a path
@@ -37,7 +39,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest init | exec | follow | kill | tar-in | tar-out | file | secrets")
+		fatal("usage: guest init | exec | follow | port | kill | tar-in | tar-out | file | secrets")
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
@@ -49,6 +51,9 @@ func main() {
 		stdout   = flags.Int64("stdout", 0, "how much of its standard output is known")
 		stderr   = flags.Int64("stderr", 0, "how much of its standard error is known")
 		now      = flags.Bool("now", false, "send what is there, and no more")
+		quiet    = flags.Bool("quiet", false, "send how it ended, and nothing of what it wrote")
+		process  = flags.Bool("process", false, "run it as long as the sandbox does, and keep the latest of its output")
+		port     = flags.Int("port", 0, "port of 127.0.0.1 to wait for")
 		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
 		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
 		dir      = flags.String("dir", "/workspace", "directory to unpack in")
@@ -78,9 +83,11 @@ func main() {
 	var r wire.Result
 	switch name {
 	case "exec":
-		r = runExec(command{id: *id, args: flags.Args(), shell: *shell, cwd: *cwd, timeout: *timeout}, out)
+		r = runExec(command{id: *id, args: flags.Args(), shell: *shell, cwd: *cwd, timeout: *timeout, process: *process}, out)
 	case "follow":
-		r = runFollow(*id, [2]int64{*stdout, *stderr}, *now, out)
+		r = runFollow(follow{id: *id, offsets: [2]int64{*stdout, *stderr}, now: *now, quiet: *quiet}, out)
+	case "port":
+		r = problem(awaitPort(*port))
 	case "kill":
 		r = runKill(*id)
 	case "tar-in":

@@ -39,7 +39,7 @@ func openSpool(id string) (*spool, error) {
 		return nil, errors.Join(err, stdout.file.Close())
 	}
 	s := &spool{stdout: stdout, stderr: stderr}
-	if s.conn, _, err = askKeeper(keeperMessage{Keep: id}, stdout.file, stderr.file); err != nil {
+	if s.conn, _, _, err = askKeeper(keeperMessage{Keep: id}, stdout.file, stderr.file); err != nil {
 		closeAll([]*os.File{stdout.file, stderr.file})
 		return nil, err
 	}
@@ -47,9 +47,12 @@ func openSpool(id string) (*spool, error) {
 }
 
 // end tells process 1 how the command ended.
-func (s *spool) end(r wire.Result) {
-	_ = send(s.conn, keeperMessage{Result: &r}) // process 1 ends with the sandbox only
-	_ = s.conn.Close()                          // so does what nobody has read
+func (s *spool) end(r wire.Result) { tellEnd(s.conn, r) }
+
+// tellEnd tells process 1 how what it keeps has ended.
+func tellEnd(conn *net.UnixConn, r wire.Result) {
+	_ = send(conn, keeperMessage{Result: &r}) // process 1 ends with the sandbox only
+	_ = conn.Close()                          // so does what nobody has read
 }
 
 // spoolStream takes the beginning of a stream, and counts all of it.
@@ -63,19 +66,31 @@ type spoolStream struct {
 	full  bool
 }
 
-// newSpoolStream makes a file without a name: on the disk of the workspace, whose room is the
-// sandbox's own, or in its memory where that cannot be.
+// newSpoolStream makes a stream that keeps as much as there is room for.
 func newSpoolStream() (*spoolStream, error) {
-	fd, err := unix.Open("/workspace", unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	limit := int64(diskLimit)
-	if err != nil {
-		fd, err = unix.MemfdCreate("stream", unix.MFD_CLOEXEC)
-		limit = memoryLimit
-	}
+	file, onDisk, err := namelessFile()
 	if err != nil {
 		return nil, err
 	}
-	return &spoolStream{file: os.NewFile(uintptr(fd), "stream"), limit: limit}, nil
+	limit := int64(memoryLimit)
+	if onDisk {
+		limit = diskLimit
+	}
+	return &spoolStream{file: file, limit: limit}, nil
+}
+
+// namelessFile makes a file without a name: on the disk of the workspace, whose room is the sandbox's own,
+// or in its memory where that cannot be.
+func namelessFile() (file *os.File, onDisk bool, err error) {
+	fd, err := unix.Open("/workspace", unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	onDisk = err == nil
+	if err != nil {
+		fd, err = unix.MemfdCreate("stream", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return os.NewFile(uintptr(fd), "stream"), onDisk, nil
 }
 
 // Write never fails: what cannot be kept is still passed on to whoever listens.

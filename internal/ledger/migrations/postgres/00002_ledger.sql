@@ -446,6 +446,35 @@ CREATE TABLE session_events (
     PRIMARY KEY (sandbox_id, session_id, sequence)
 );
 
+-- Processes that run as long as their sandbox does.
+CREATE TABLE processes (
+    sandbox_id TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    name       TEXT COLLATE "C" NOT NULL,
+    lease_id   TEXT    NOT NULL,
+    generation BIGINT  NOT NULL,
+    declared   BIGINT  NOT NULL, -- 1: by its environment
+    command    TEXT    NOT NULL, -- JSON list
+    env_names  TEXT    NOT NULL, -- JSON list
+    env        TEXT    NOT NULL, -- JSON object; empty once it starts no more
+    cwd        TEXT    NOT NULL,
+    run_as     TEXT    NOT NULL,
+    restart    TEXT    NOT NULL CHECK (restart IN ('no', 'always')),
+    state      TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'exited', 'failed', 'killed', 'stopped')),
+    run        TEXT    NOT NULL DEFAULT '', -- the backend's id of its latest start
+    starts     BIGINT  NOT NULL DEFAULT 0,
+    started_at BIGINT  NOT NULL DEFAULT 0,
+    failures   BIGINT  NOT NULL DEFAULT 0, -- starts in a row that did not last
+    exited_at  BIGINT  NOT NULL DEFAULT 0,
+    exit_code  BIGINT  NOT NULL DEFAULT 0,
+    oom_killed BIGINT  NOT NULL DEFAULT 0,
+    error      TEXT    NOT NULL DEFAULT '',
+    kill_at    BIGINT  NOT NULL DEFAULT 0, -- since when it is to be ended
+    due_at     BIGINT  NOT NULL, -- when to start a pending one; until when its holder has one that runs
+    holder     TEXT    NOT NULL DEFAULT '',
+    PRIMARY KEY (sandbox_id, name)
+);
+CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

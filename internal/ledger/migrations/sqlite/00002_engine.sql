@@ -318,5 +318,34 @@ CREATE TABLE session_events (
     PRIMARY KEY (sandbox_id, session_id, sequence)
 );
 
+-- Processes that run as long as their sandbox does.
+CREATE TABLE processes (
+    sandbox_id TEXT    NOT NULL REFERENCES sandboxes (id),
+    name       TEXT    NOT NULL,
+    lease_id   TEXT    NOT NULL,
+    generation INTEGER NOT NULL,
+    declared   INTEGER NOT NULL, -- 1: by its environment
+    command    TEXT    NOT NULL, -- JSON list
+    env_names  TEXT    NOT NULL, -- JSON list
+    env        TEXT    NOT NULL, -- JSON object; empty once it starts no more
+    cwd        TEXT    NOT NULL,
+    run_as     TEXT    NOT NULL,
+    restart    TEXT    NOT NULL CHECK (restart IN ('no', 'always')),
+    state      TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'exited', 'failed', 'killed', 'stopped')),
+    run        TEXT    NOT NULL DEFAULT '', -- the backend's id of its latest start
+    starts     INTEGER NOT NULL DEFAULT 0,
+    started_at INTEGER NOT NULL DEFAULT 0,
+    failures   INTEGER NOT NULL DEFAULT 0, -- starts in a row that did not last
+    exited_at  INTEGER NOT NULL DEFAULT 0,
+    exit_code  INTEGER NOT NULL DEFAULT 0,
+    oom_killed INTEGER NOT NULL DEFAULT 0,
+    error      TEXT    NOT NULL DEFAULT '',
+    kill_at    INTEGER NOT NULL DEFAULT 0, -- since when it is to be ended
+    due_at     INTEGER NOT NULL, -- when to start a pending one; until when its holder has one that runs
+    holder     TEXT    NOT NULL DEFAULT '',
+    PRIMARY KEY (sandbox_id, name)
+) WITHOUT ROWID;
+CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

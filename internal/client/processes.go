@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// StartProcess implements sandbox.Processes. It is sent once: a process may have ended before a repetition,
+// which would start it again.
+func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox.ProcessSpec) (x sandbox.Process, err error) {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return x, err
+	}
+	if p, err = p.Normalize(nil); err != nil {
+		return x, err
+	}
+	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/processes" + fence(r), body: p, slow: true, once: true}, &x)
+}
+
+// GetProcess implements sandbox.Processes.
+func (c *Client) GetProcess(ctx context.Context, r sandbox.ProcessRef) (x sandbox.Process, err error) {
+	path, err := processPath(r)
+	if err != nil {
+		return x, err
+	}
+	return x, c.call(ctx, request{method: http.MethodGet, path: path + fence(r.LeaseRef)}, &x)
+}
+
+// ListProcesses implements sandbox.Processes.
+func (c *Client) ListProcesses(ctx context.Context, leaseID string) ([]sandbox.Process, error) {
+	path, err := leasePath(leaseID)
+	if err != nil {
+		return nil, err
+	}
+	var page wire.ProcessPage
+	err = c.call(ctx, request{method: http.MethodGet, path: path + "/processes"}, &page)
+	return page.Processes, err
+}
+
+// WaitProcess implements sandbox.Processes.
+func (c *Client) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (got sandbox.ProcessWaited, err error) {
+	path, err := processPath(w.ProcessRef)
+	if err != nil {
+		return got, err
+	}
+	if w, _, err = w.Normalize(); err != nil {
+		return got, err
+	}
+	body := wire.ProcessWait{Log: w.Log, Port: w.Port, Exit: w.Exit, Timeout: w.Timeout}
+	return got, c.call(ctx, request{method: http.MethodPost, path: path + "/wait" + fence(w.LeaseRef), body: body, slow: true, longer: w.Timeout.D()}, &got)
+}
+
+// KillProcess implements sandbox.Processes.
+func (c *Client) KillProcess(ctx context.Context, r sandbox.ProcessRef) (x sandbox.Process, err error) {
+	path, err := processPath(r)
+	if err != nil {
+		return x, err
+	}
+	return x, c.call(ctx, request{method: http.MethodDelete, path: path + fence(r.LeaseRef), slow: true}, &x)
+}
+
+// ReadProcess implements sandbox.Processes. A reader whose connection breaks asks again, from the offset that
+// it has reached.
+func (c *Client) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox.ProcessLog, error) {
+	path, err := processPath(l.ProcessRef)
+	if err != nil {
+		return sandbox.ProcessLog{}, err
+	}
+	follow := ""
+	if l.Follow {
+		follow = "true"
+	}
+	path += "/logs" + fence(l.LeaseRef, "offset", number(l.Offset), "follow", follow)
+	resp, err := c.send(ctx, c.slow, http.MethodGet, path, "", wire.OctetStream, nil)
+	if err != nil {
+		return sandbox.ProcessLog{}, err
+	}
+	offset, err := strconv.ParseInt(resp.Header.Get(wire.HeaderLogOffset), 10, 64)
+	if err != nil {
+		_ = resp.Body.Close() // nothing of it is of use
+		return sandbox.ProcessLog{}, c.lost(http.MethodGet, path, true, err)
+	}
+	return sandbox.ProcessLog{ReadCloser: resp.Body, Offset: offset}, nil
+}
+
+// processPath refuses names that a path cannot carry; no process has such a name.
+func processPath(r sandbox.ProcessRef) (string, error) {
+	path, err := leasePath(r.LeaseRef.ID)
+	if err != nil {
+		return "", err
+	}
+	if r.Name == "" || r.Name == "." || r.Name == ".." {
+		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no process %q", r.LeaseRef.ID, r.Name).WithReason(sandbox.ReasonProcessNotFound)
+	}
+	return path + "/processes/" + url.PathEscape(r.Name), nil
+}

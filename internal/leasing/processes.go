@@ -1,0 +1,216 @@
+package leasing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxProcessNames bounds the processes of a sandbox that are kept. The one that ended first makes room.
+const maxProcessNames = 2 * sandbox.MaxProcesses
+
+// StartProcess implements sandbox.Processes.
+func (e *Engine) StartProcess(ctx context.Context, r sandbox.LeaseRef, spec sandbox.ProcessSpec) (sandbox.Process, error) {
+	spec, err := spec.Normalize(nil)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	var run *processRun
+	var view sandbox.Process
+	u, err := e.enterFor(ctx, r, claimTTL, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
+		run = nil
+		p, err := newProcess(tx, s, spec)
+		if err == nil && p.State == sandbox.ProcessPending && p.DueAt <= tx.Now {
+			run, err = e.holdProcess(tx, s, p)
+		}
+		if err == nil {
+			view = p.Domain()
+		}
+		return err
+	})
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	if run != nil {
+		run.begin()
+	}
+	return view, u.leave(ctx, true, nil)
+}
+
+// newProcess returns a process that is to be started, or the one that runs with the same settings.
+func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ledger.Process, error) {
+	spec, err := spec.Normalize(s.Host.EnvBlocked)
+	if err != nil {
+		return nil, err
+	}
+	all, err := tx.Processes(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	declared, live := false, 0
+	for i := range all {
+		p := &all[i]
+		if p.State.Live() {
+			live++
+		}
+		if p.Name != spec.Name {
+			continue
+		}
+		differs := spec.Differs(p.Domain())
+		if p.State.Live() {
+			return p, otherProcess(p, differs)
+		}
+		declared = bool(p.Declared) && differs == nil
+	}
+	if live >= sandbox.MaxProcesses {
+		return nil, sandbox.Errorf(sandbox.CapacityExceeded, "lease %s: start process %s: its sandbox has %d processes already, which is all that it may have: kill one first", s.Lease(), spec.Name, live)
+	}
+	return ledger.NewProcess(s, spec, declared, tx.Now), makeRoom(tx, all, spec.Name)
+}
+
+// otherProcess refuses to start a process under the name of one that runs with other settings.
+func otherProcess(p *ledger.Process, differs []sandbox.Field) error {
+	if differs == nil {
+		return nil
+	}
+	return &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: differs,
+		Message: fmt.Sprintf("lease %s: process %s is %s with other settings: kill it first, or choose another name", p.LeaseID, p.Name, p.State)}
+}
+
+// makeRoom forgets the process that ended first, where there are too many to keep another one.
+func makeRoom(tx *ledger.Tx, all []ledger.Process, name string) error {
+	if len(all) < maxProcessNames || slices.ContainsFunc(all, func(p ledger.Process) bool { return p.Name == name }) {
+		return nil
+	}
+	var first *ledger.Process
+	for i := range all {
+		if p := &all[i]; !p.State.Live() && (first == nil || p.ExitedAt < first.ExitedAt) {
+			first = p
+		}
+	}
+	return tx.RemoveProcess(first) // fewer than all of them live
+}
+
+// processOf returns a process of a lease's current generation, with its sandbox.
+func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sandbox, error) {
+	s, _, err := currentOf(tx, r.LeaseRef.ID)
+	if err == nil {
+		err = checkRef(s, r.LeaseRef)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := tx.Process(s.ID, r.Name)
+	if err == nil && p == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no process %s in generation %d: list its processes", r.LeaseRef.ID, r.Name, s.Generation).WithReason(sandbox.ReasonProcessNotFound)
+	}
+	return p, s, err
+}
+
+func (e *Engine) readProcessRow(ctx context.Context, r sandbox.ProcessRef) (p *ledger.Process, s *ledger.Sandbox, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		p, s, err = processOf(tx, r)
+		return err
+	})
+	return p, s, err
+}
+
+// GetProcess implements sandbox.Processes.
+func (e *Engine) GetProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
+	p, _, err := e.readProcessRow(ctx, r)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	return p.Domain(), nil
+}
+
+// ListProcesses implements sandbox.Processes.
+func (e *Engine) ListProcesses(ctx context.Context, leaseID string) (list []sandbox.Process, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		s, _, err := currentOf(tx, leaseID)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Processes(s.ID)
+		for i := range rows {
+			list = append(list, rows[i].Domain())
+		}
+		return err
+	})
+	return list, err
+}
+
+// KillProcess implements sandbox.Processes. One that stands still in a sandbox that sleeps is woken for it.
+func (e *Engine) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
+	p, err := e.doomProcess(ctx, r)
+	if err != nil || !p.State.Live() {
+		return domainOf(p), err
+	}
+	u, err := e.enter(ctx, r.LeaseRef)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	defer func() { _ = u.leave(ctx, false, nil) }() // it runs out otherwise
+	for {
+		changed := e.store.Changed()
+		p, s, err := e.readProcessRow(ctx, r)
+		if err != nil || !p.State.Live() || p.KillAt == 0 { // it may be another one by now
+			return domainOf(p), err
+		}
+		if err := e.endProcessRun(ctx, s, p); err != nil {
+			return sandbox.Process{}, err
+		}
+		if err := e.tend(ctx, s.ID); err != nil { // nobody may follow it
+			return sandbox.Process{}, err
+		}
+		if err := e.pause(ctx, changed, ledger.At(e.now().Add(cancelPause))); err != nil {
+			return sandbox.Process{}, err
+		}
+	}
+}
+
+func domainOf(p *ledger.Process) sandbox.Process {
+	if p == nil {
+		return sandbox.Process{}
+	}
+	return p.Domain()
+}
+
+// doomProcess notes that a process is to be ended; one that does not run has ended by that.
+func (e *Engine) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *ledger.Process, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		var s *ledger.Sandbox
+		if p, s, err = processOf(tx, r); err != nil || !p.State.Live() || p.KillAt != 0 {
+			return err
+		}
+		p.KillAt = tx.Now
+		if p.State == sandbox.ProcessRunning {
+			return tx.SaveProcess(p)
+		}
+		endProcess(p, sandbox.ProcessKilled)
+		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}); err != nil {
+			return err
+		}
+		if err := tx.SaveSandbox(s); err != nil {
+			return err
+		}
+		return tx.SaveProcess(p)
+	})
+	return p, err
+}
+
+// endProcessRun has the backend end a start of a process. What is gone has ended.
+func (e *Engine) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *ledger.Process) error {
+	x, err := e.backendFor(s.Backend)
+	if err != nil {
+		return err
+	}
+	err = x.EndExec(ctx, e.handle(s), p.Run, p.RunAs)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,338 @@
+package leasing
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// processLasts is how long a process has to run until a start counts as one that lasted.
+	processLasts = 30 * time.Second
+	// stopTakes is how long a sandbox that is stopped gives its processes to end by themselves.
+	stopTakes = 10 * time.Second
+	// followFor bounds one call that waits for a process: a backend that hangs must not hold it for ever.
+	followFor = time.Hour
+	// tendBatch bounds one look for processes that are due.
+	tendBatch = 100
+)
+
+// declareProcesses makes the rows of what an environment declares, for a sandbox that becomes ready.
+func declareProcesses(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.ProcessSpec) error {
+	var rows []*ledger.Process
+	for _, p := range declared {
+		p, err := p.Normalize(s.Host.EnvBlocked)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, ledger.NewProcess(s, p, true, tx.Now))
+	}
+	return tx.CreateProcesses(rows)
+}
+
+// startsAgain reports whether a process is started again that its sandbox has lost.
+func startsAgain(p *ledger.Process) bool {
+	return p.KillAt == 0 && (bool(p.Declared) || p.Restart == sandbox.RestartAlways)
+}
+
+// loseProcesses notes that a sandbox was stopped, and its processes with it.
+func loseProcesses(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
+	rows, err := tx.Processes(s.ID)
+	for i := range rows {
+		p := &rows[i]
+		// One that a stop asked to end may have been quicker to say that it has.
+		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(ledger.SpanOf(stopTakes)) >= tx.Now
+		if err != nil || p.State != sandbox.ProcessRunning && !stopped {
+			continue
+		}
+		loseProcess(p, tx.Now, why)
+		err = tx.SaveProcess(p)
+	}
+	return err
+}
+
+// loseProcess notes that a process ended with its sandbox's stop.
+func loseProcess(p *ledger.Process, now ledger.Time, why string) {
+	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
+	switch {
+	case startsAgain(p):
+		p.State, p.DueAt = sandbox.ProcessPending, now
+	case p.KillAt != 0:
+		endProcess(p, sandbox.ProcessKilled)
+	default:
+		endProcess(p, sandbox.ProcessStopped)
+	}
+}
+
+// endProcess makes a process one that is not started again. The values of its variables are not needed any
+// more, unless a stop turns out to have ended a declared one.
+func endProcess(p *ledger.Process, state sandbox.ProcessState) {
+	p.State, p.Holder = state, ""
+	if !p.Declared {
+		p.Env = map[string]string{}
+	}
+}
+
+// startProcessesAfter starts what waits for the step that woke a sandbox; the loop would do so later.
+func (e *Engine) startProcessesAfter(t *task) {
+	switch t.action {
+	case actSpawn, actAssign, actWake:
+		if pooled(&t.row) {
+			return
+		}
+		if err := e.tend(e.life, t.row.ID); err != nil && e.life.Err() == nil {
+			e.log.Warn("leasing: starting the processes of a sandbox", "sandbox", t.row.ID, "error", err)
+		}
+	}
+}
+
+// TendProcesses starts the processes that are due, and follows those whose follower has died. It returns when
+// to look again (the zero time: when something has changed).
+func (e *Engine) TendProcesses(ctx context.Context) (next time.Time, err error) {
+	if err := e.tend(ctx, ""); err != nil {
+		return next, err
+	}
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		at, err := tx.NextProcess()
+		if err == nil && at != ledger.Never {
+			next = at.Time()
+		}
+		return err
+	})
+	return next, err
+}
+
+// tend takes the processes that are due, of one sandbox or of all.
+func (e *Engine) tend(ctx context.Context, sandboxID string) error {
+	var due []ledger.Process
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		due, err = tx.DueProcesses(e.inReach(), sandboxID, tendBatch)
+		return err
+	})
+	for i := range due {
+		if err == nil {
+			err = e.takeProcess(ctx, due[i].SandboxID, due[i].Name)
+		}
+	}
+	return err
+}
+
+// takeProcess starts a process that is due, or follows one that nobody follows.
+func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error {
+	var r *processRun
+	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+		r = nil
+		s, err := mustSandbox(tx, sandboxID)
+		if err != nil {
+			return err
+		}
+		p, err := tx.Process(sandboxID, name)
+		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone {
+			return err
+		}
+		r, err = e.holdProcess(tx, s, p)
+		return err
+	})
+	if err == nil && r != nil {
+		r.begin()
+	}
+	return err
+}
+
+// processRun is one start of a process, which this engine follows.
+type processRun struct {
+	engine *Engine
+	row    ledger.Process
+	box    ledger.Sandbox
+	start  bool // it is to be started first
+}
+
+// holdProcess gives a process to this engine, and stores it with its sandbox.
+func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
+	r := &processRun{engine: e, start: p.State == sandbox.ProcessPending}
+	p.Holder, p.DueAt = e.ids(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(claimTTL))
+	if r.start {
+		p.State, p.Run, p.StartedAt = sandbox.ProcessRunning, e.ids(sandbox.SandboxIDLength), tx.Now
+		p.Starts++
+		data := map[string]any{"name": p.Name, "program": p.Command[0], "start": p.Starts}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessStarted, data); err != nil {
+			return nil, err
+		}
+		if err := tx.SaveSandbox(s); err != nil {
+			return nil, err
+		}
+	}
+	r.row, r.box = *p, *s
+	return r, tx.SaveProcess(p)
+}
+
+// begin follows the process in the background, until it has ended or somebody else does.
+func (r *processRun) begin() {
+	e := r.engine
+	e.mu.Lock()
+	e.processes[r.row.Holder] = struct{}{}
+	e.mu.Unlock()
+	if !e.background(r.run) {
+		r.drop()
+	}
+}
+
+// drop leaves the process to whoever takes it over.
+func (r *processRun) drop() {
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	delete(r.engine.processes, r.row.Holder)
+}
+
+func (r *processRun) run() {
+	defer r.drop()
+	e := r.engine
+	for tries := int64(1); r.isOurs(); tries++ {
+		res, err := r.call()
+		switch {
+		case e.life.Err() != nil:
+			return
+		case r.start && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings:
+			r.start = false // it was started, and the answer was lost
+			continue
+		case !goesOn(err) || r.start && isAsleep(err):
+			r.settle("recording the end of a process", func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error {
+				return settleProcess(tx, s, p, res, err)
+			})
+			return
+		case isAsleep(err), sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound:
+			r.leave() // it stands still, or its sandbox is found missing
+			return
+		}
+		e.log.Debug("leasing: a process is followed again", "sandbox", r.row.SandboxID, "process", r.row.Name, "attempt", tries, "error", err)
+		select {
+		case <-time.After(backoff(tries)):
+		case <-e.life.Done():
+		}
+	}
+}
+
+// call starts the process, or follows it, to its end.
+func (r *processRun) call() (sandbox.ExecResult, error) {
+	e, p := r.engine, &r.row
+	ctx, cancel := context.WithTimeout(e.life, followFor)
+	defer cancel()
+	x, h := e.backends[r.box.Backend], e.handle(&r.box)
+	if !r.start {
+		return x.Follow(ctx, h, sandbox.Replay{ID: p.Run})
+	}
+	return x.RunProcess(ctx, h, sandbox.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
+}
+
+// isOurs reports whether this start is still the one that this engine has to follow.
+func (r *processRun) isOurs() bool {
+	e, ours := r.engine, false
+	err := e.store.Read(e.life, func(tx *ledger.Tx) error {
+		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		ours = err == nil && r.isStill(p)
+		return err
+	})
+	if err != nil && e.life.Err() == nil {
+		e.log.Warn("leasing: looking at a process", "sandbox", r.row.SandboxID, "process", r.row.Name, "error", err)
+	}
+	return ours
+}
+
+func (r *processRun) isStill(p *ledger.Process) bool {
+	return p != nil && p.State == sandbox.ProcessRunning && p.Holder == r.row.Holder && p.Run == r.row.Run
+}
+
+// isAsleep reports whether a backend refused because the sandbox does not run.
+func isAsleep(err error) bool {
+	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonInvalidState
+}
+
+// goesOn reports whether a process may run still although following it failed.
+func goesOn(err error) bool {
+	return sandbox.IsRetryable(err) || isAsleep(err) || sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound
+}
+
+// leave lets the process be looked at again after a while, by anybody.
+func (r *processRun) leave() {
+	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
+		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(heartbeatEvery))
+		return tx.SaveProcess(p)
+	})
+}
+
+// settle changes the process, if it is this engine's still.
+func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error) {
+	e := r.engine
+	err := e.store.Write(e.life, func(tx *ledger.Tx) error {
+		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		if err != nil || !r.isStill(p) {
+			return err
+		}
+		s, err := mustSandbox(tx, p.SandboxID)
+		if err != nil {
+			return err
+		}
+		return change(tx, s, p)
+	})
+	if err != nil && e.life.Err() == nil { // whoever takes it over finds the same
+		e.log.Error("leasing: "+what, "sandbox", r.row.SandboxID, "process", r.row.Name, "error", err)
+	}
+}
+
+// settleProcess records how a start of a process ended, and stores both.
+func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sandbox.ExecResult, cause error) error {
+	if isLost(s, cause, tx.Now) {
+		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
+		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
+			p.State, p.DueAt, p.Error = sandbox.ProcessPending, tx.Now.Add(ledger.SpanOf(heartbeatEvery)), ""
+		}
+		return tx.SaveProcess(p)
+	}
+	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error = tx.Now, res.ExitCode, ledger.Flag(res.OOMKilled), ""
+	kind, data := sandbox.EventProcessExited, map[string]any{"name": p.Name, "start": p.Starts}
+	if cause == nil {
+		data["exit_code"] = res.ExitCode
+	} else {
+		p.Error = cause.Error()
+		data["error"] = p.Error
+	}
+	if res.OOMKilled {
+		data["oom_killed"] = true
+	}
+	switch {
+	case p.KillAt != 0:
+		kind, data = sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}
+		p.Error = ""
+		endProcess(p, sandbox.ProcessKilled)
+	case p.Restart == sandbox.RestartAlways:
+		startAfterPause(p, tx.Now)
+	case cause != nil:
+		endProcess(p, sandbox.ProcessFailed)
+	default:
+		endProcess(p, sandbox.ProcessExited)
+	}
+	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
+		return err
+	}
+	if err := tx.SaveSandbox(s); err != nil {
+		return err
+	}
+	return tx.SaveProcess(p)
+}
+
+// isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
+func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
+	stopping := s.ClaimedFor == string(actSleep) && s.ClaimedUntil > now && s.SleepMode == sandbox.SleepStop
+	return stopping || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+}
+
+// startAfterPause has a process started again, the later the more starts did not last.
+func startAfterPause(p *ledger.Process, now ledger.Time) {
+	if p.StartedAt.Add(ledger.SpanOf(processLasts)) <= now {
+		p.Failures = 0
+	}
+	p.Failures++
+	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(ledger.SpanOf(backoff(p.Failures)))
+}

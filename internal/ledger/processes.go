@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Process is a row of processes.
+type Process struct {
+	SandboxID  string `gorm:"primaryKey"`
+	Name       string `gorm:"primaryKey"`
+	LeaseID    string
+	Generation int64
+	Declared   Flag
+	Command    []string `gorm:"serializer:json"`
+	EnvNames   []string `gorm:"serializer:json"`
+	// Env is kept as long as it may start.
+	Env     map[string]string `gorm:"serializer:json"`
+	Cwd     string
+	RunAs   string
+	Restart sandbox.Restart
+
+	State sandbox.ProcessState
+	// Run is the backend's id of its latest start.
+	Run       string
+	Starts    int64
+	StartedAt Time
+	// Failures counts starts in a row that did not last.
+	Failures  int64
+	ExitedAt  Time
+	ExitCode  int
+	OOMKilled Flag `gorm:"column:oom_killed"`
+	Error     string
+	KillAt    Time // since when it is to be ended
+
+	// DueAt is the earliest moment to start one that is pending, and until when its holder has one that runs.
+	DueAt  Time
+	Holder string
+}
+
+// NewProcess is the row of a process that is to be started.
+func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now Time) *Process {
+	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
+	maps.Copy(env, p.Env)
+	return &Process{SandboxID: s.ID, Name: p.Name, LeaseID: s.Lease(), Generation: s.Generation, Declared: Flag(declared),
+		Command: p.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(p.Env))...), Env: env, Cwd: p.Cwd, RunAs: p.User, Restart: p.Restart,
+		State: sandbox.ProcessPending, DueAt: now}
+}
+
+// Domain returns the process as the domain knows it.
+func (p *Process) Domain() sandbox.Process {
+	d := sandbox.Process{
+		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command, EnvNames: p.EnvNames,
+		Cwd: p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
+		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode, OOMKilled: bool(p.OOMKilled), Error: p.Error,
+	}
+	if p.State == sandbox.ProcessPending {
+		d.NextStartAt = p.DueAt.Time()
+	}
+	return d
+}
+
+// Process returns a process of a sandbox, nil when there is none of that name.
+func (tx *Tx) Process(sandboxID, name string) (*Process, error) {
+	return first[Process](tx, "sandbox_id = ? AND name = ?", sandboxID, name)
+}
+
+// SaveProcess stores a process, new or changed.
+func (tx *Tx) SaveProcess(p *Process) error { return tx.save(p) }
+
+// CreateProcesses stores new processes.
+func (tx *Tx) CreateProcesses(rows []*Process) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return tx.create(&rows)
+}
+
+// Processes returns the processes of a sandbox, by name.
+func (tx *Tx) Processes(sandboxID string) ([]Process, error) {
+	return find[Process](tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
+}
+
+// liveProcess is the condition of the index processes_live.
+const liveProcess = "state IN ('pending', 'running')"
+
+// DueProcesses returns up to limit processes that are to be started, or run and are followed by nobody, in
+// sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
+func (tx *Tx) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
+	q := tx.db.Where(liveProcess+" AND due_at <= ?", tx.Now).
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = 'present' AND instance IN ?)", instances)
+	if sandboxID != "" {
+		q = q.Where("sandbox_id = ?", sandboxID)
+	}
+	return find[Process](q.Order("due_at, name").Limit(limit))
+}
+
+// NextProcess returns when the next process is due after now, Never when none will be.
+func (tx *Tx) NextProcess() (Time, error) {
+	var next []Time
+	err := tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", tx.Now).Order("due_at").Limit(1).Pluck("due_at", &next).Error
+	if err != nil || len(next) == 0 {
+		return Never, unavailable("looking for processes", err)
+	}
+	return next[0], nil
+}
+
+// ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
+func (tx *Tx) ExtendProcesses(holders []string, until Time) error {
+	_, err := rowCount("extending processes", tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
+	return err
+}
+
+// StopProcesses notes that the processes of a sandbox ended with it.
+func (tx *Tx) StopProcesses(sandboxID, why string) error {
+	_, err := rowCount("stopping processes", tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
+		Updates(map[string]any{"state": sandbox.ProcessStopped, "exited_at": tx.Now, "error": why, "env": gorm.Expr("'{}'"), "holder": ""}))
+	return err
+}
+
+// RemoveProcess removes a process.
+func (tx *Tx) RemoveProcess(p *Process) error {
+	return unavailable("removing a process", tx.db.Delete(p).Error)
+}
+
+// retireProcesses removes the processes of sandboxes that are retired.
+func (tx *Tx) retireProcesses(sandboxIDs []string) error {
+	_, err := rowCount("retiring processes", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+	return err
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (a *app) processes() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "processes",
+		Short: "Start, list, wait for, read and kill processes that run as long as a lease's sandbox does",
+	}
+	cmd.AddCommand(a.listProcesses(), a.startProcess(), a.waitProcess(), a.processLogs(), a.killProcess())
+	return cmd
+}
+
+func fillProcesses(t *table, processes []sandbox.Process) {
+	t.row("PROCESS", "STATE", "STARTS", "EXIT", "STARTED AT", "EXITED AT", "DECLARED", "COMMAND")
+	for _, p := range processes {
+		exit, declared := "", ""
+		if !p.ExitedAt.IsZero() && p.Error == "" {
+			exit = strconv.Itoa(p.ExitCode)
+		}
+		if p.Declared {
+			declared = "yes"
+		}
+		t.row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, moment(p.StartedAt), moment(p.ExitedAt), declared, strings.Join(p.Command, " "))
+	}
+}
+
+func (a *app) listProcesses() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list <lease>",
+		Short: "List the processes of a lease's current generation",
+		Args:  exactly("lease"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			list, err := service.ListProcesses(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			page := wire.ProcessPage{Processes: append([]sandbox.Process{}, list...)}
+			return a.print(cmd, page, func(t *table) { fillProcesses(t, list) })
+		},
+	}
+}
+
+func (a *app) startProcess() *cobra.Command {
+	var (
+		p      sandbox.ProcessSpec
+		env    []string
+		always bool
+	)
+	cmd := &cobra.Command{
+		Use:     "start <lease> <name> -- <program> [argument]...",
+		Short:   "Start a process that runs as long as the lease's sandbox does",
+		Example: `  reconciler processes start did:plc:abc::catan-7 relay -- python3 watch.py`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 3 {
+				return usage("processes start takes a lease, a name and, after --, a command")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			p.Name, p.Command = args[1], args[2:]
+			if p.Env, err = variables(env); err != nil {
+				return err
+			}
+			if always {
+				p.Restart = sandbox.RestartAlways
+			}
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			started, err := service.StartProcess(cmd.Context(), sandbox.LeaseRef{ID: args[0]}, p)
+			return a.printProcess(cmd, started, err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the process; may be repeated; never a secret")
+	f.StringVar(&p.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
+	f.StringVar(&p.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.BoolVar(&always, "restart", false, "start it again whenever it ends")
+	return cmd
+}
+
+// printProcess prints what became of a process.
+func (a *app) printProcess(cmd *cobra.Command, p sandbox.Process, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.print(cmd, p, func(t *table) { fillProcesses(t, []sandbox.Process{p}) })
+}
+
+func processRef(args []string) sandbox.ProcessRef {
+	return sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: args[0]}, Name: args[1]}
+}
+
+func (a *app) waitProcess() *cobra.Command {
+	w := sandbox.ProcessWait{}
+	timeout := sandbox.DefaultProcessWait.D()
+	cmd := &cobra.Command{
+		Use:     "wait <lease> <name> (--log <expression> | --port <port> | --exit)",
+		Short:   "Wait for a line of a process's log, for a port, or for its end",
+		Long:    "Wait for a line of a process's log, for a port, or for its end. With --log the line is printed.",
+		Example: `  reconciler processes wait did:plc:abc::catan-7 relay --log '^subscribed'`,
+		Args:    exactly("lease", "name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			w.ProcessRef, w.Timeout = processRef(args), sandbox.Duration(timeout)
+			got, err := service.WaitProcess(cmd.Context(), w)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, got, func(t *table) {
+				if w.Log != "" {
+					t.row(got.Line)
+					return
+				}
+				fillProcesses(t, []sandbox.Process{got.Process})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&w.Log, "log", "", "regular `expression` (RE2) that a line has to match; lines that were written before count")
+	f.IntVar(&w.Port, "port", 0, "TCP `port` of the sandbox's 127.0.0.1 that has to accept a connection")
+	f.BoolVar(&w.Exit, "exit", false, "wait until it has ended")
+	f.DurationVar(&timeout, "timeout", timeout, "give up after this time, at most 1h")
+	return cmd
+}
+
+func (a *app) processLogs() *cobra.Command {
+	var l sandbox.LogRequest
+	cmd := &cobra.Command{
+		Use:     "logs <lease> <name>",
+		Short:   "Print the log of a process: the latest 8 MiB that its latest start wrote",
+		Example: `  reconciler processes logs did:plc:abc::catan-7 relay --follow`,
+		Args:    exactly("lease", "name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			l.ProcessRef = processRef(args)
+			log, err := service.ReadProcess(cmd.Context(), l)
+			if err != nil {
+				return err
+			}
+			if log.Offset != l.Offset {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the log begins at byte %d\n", log.Offset) // standard error is for people
+			}
+			n, err := io.Copy(cmd.OutOrStdout(), log)
+			if err = errors.Join(err, log.Close()); err != nil {
+				return sandbox.Errorf(sandbox.Unavailable, "the log of process %s broke off: %w; go on with --offset %d", l.Name, err, log.Offset+n)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.Int64Var(&l.Offset, "offset", 0, "begin with this byte")
+	f.BoolVarP(&l.Follow, "follow", "f", false, "go on until the process has ended")
+	return cmd
+}
+
+func (a *app) killProcess() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kill <lease> <name>",
+		Short: "End a process and all it started; it is not started again",
+		Args:  exactly("lease", "name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			p, err := service.KillProcess(cmd.Context(), processRef(args))
+			return a.printProcess(cmd, p, err)
+		},
+	}
+}
