@@ -2,6 +2,7 @@ package leasing
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -36,6 +37,9 @@ type ending struct {
 	reason string
 	at     ledger.Time
 }
+
+// wakeGrace is how long a sandbox that was woken is left awake for whoever woke it: they are about to use it.
+const wakeGrace = time.Second
 
 // decide compares what is wanted of a sandbox with what was seen of it, and returns the one next
 // action and, when there is none, when to look again. A non-nil ending has to be recorded first, and then
@@ -75,7 +79,7 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		return actDeliver, now, nil
 	}
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
-		idle := max(s.LastActivity.Add(s.SleepAfter), held)
+		idle := max(s.LastActivity.Add(s.SleepAfter), held, s.ChangedAt.Add(ledger.SpanOf(wakeGrace)))
 		if idle <= now {
 			return restStep(s), now, nil
 		}

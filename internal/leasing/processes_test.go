@@ -1,0 +1,222 @@
+package leasing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// declaring is an environment that declares a process.
+func declaring(p sandbox.ProcessSpec, change ...func(p *sandbox.PutEnvironment)) func(p *sandbox.PutEnvironment) {
+	return func(put *sandbox.PutEnvironment) {
+		put.Processes = []sandbox.ProcessSpec{p}
+		for _, c := range change {
+			c(put)
+		}
+	}
+}
+
+var relay = sandbox.ProcessSpec{Name: "relay", Command: []string{"say", "1000h", "ready"}, Env: map[string]string{"TOPIC": "games"}}
+
+func stopping(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop }
+
+func (w *world) startProcess(p sandbox.ProcessSpec) sandbox.Process {
+	w.Helper()
+	got, err := w.engine.StartProcess(w.Context(), sandbox.LeaseRef{ID: annLease}, p)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+// wantProcess checks where a process stands, and how often it was started.
+func (w *world) wantProcess(name string, state sandbox.ProcessState, starts int64) sandbox.Process {
+	w.Helper()
+	p, err := w.engine.GetProcess(w.Context(), sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: name})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if p.State != state || p.Starts != starts {
+		w.Fatalf("process %s is %s after %d starts (%s), want %s after %d", name, p.State, p.Starts, p.Error, state, starts)
+	}
+	return p
+}
+
+func (w *world) wake() {
+	w.Helper()
+	if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestAProcessKeepsNoSandboxAwakeAndGoesOnAfterAPause(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay))
+		w.startLoop()
+		w.acquire(ann)
+		short := sandbox.ProcessSpec{Name: "short", Command: []string{"crash", "20m", "3", "no use"}}
+		w.startProcess(short)
+		later(10 * time.Minute)
+		if l := w.lease(annLease); l.Phase != sandbox.PhaseAsleep {
+			w.Fatalf("a sandbox with nothing but processes is %s after ten minutes", l.Phase)
+		}
+		w.wake()
+		later(11 * time.Minute)
+		w.wantProcess("relay", sandbox.ProcessRunning, 1)
+		if p := w.wantProcess("short", sandbox.ProcessExited, 1); p.ExitCode != 3 {
+			w.Errorf("it ended with %d", p.ExitCode)
+		}
+	})
+}
+
+func TestADeclaredProcessStartsAgainWhenItsSandboxWasStopped(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay, stopping))
+		w.startLoop()
+		w.acquire(ann)
+		w.startProcess(sandbox.ProcessSpec{Name: "once", Command: relay.Command})
+		w.startProcess(sandbox.ProcessSpec{Name: "always", Command: relay.Command, Restart: sandbox.RestartAlways})
+		later(10 * time.Minute)
+		w.wantProcess("relay", sandbox.ProcessPending, 1)
+		w.wantProcess("once", sandbox.ProcessStopped, 1)
+		w.wake()
+		later(time.Second)
+		w.wantProcess("relay", sandbox.ProcessRunning, 2)
+		w.wantProcess("always", sandbox.ProcessRunning, 2)
+		w.wantProcess("once", sandbox.ProcessStopped, 1)
+	})
+}
+
+func TestProcessesOfASandboxThatStopsStartAgainWithIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay))
+		w.startLoop()
+		l := w.acquire(ann)
+		later(time.Minute)
+		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
+		later(10 * time.Second)
+		w.wantProcess("relay", sandbox.ProcessRunning, 2)
+	})
+}
+
+func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "1s", "1", "no use"}, Restart: sandbox.RestartAlways}
+		never := sandbox.Duration(0)
+		w.environment(declaring(p, func(p *sandbox.PutEnvironment) { p.SleepAfter = &never }))
+		w.startLoop()
+		w.acquire(ann)
+		w.wantProcess("relay", sandbox.ProcessRunning, 1)
+		later(3 * time.Second) // it runs for 1 s each time, and the pauses are 0.5, 1, 2, 4 and 8 s
+		w.wantProcess("relay", sandbox.ProcessPending, 2)
+		later(14 * time.Second)
+		if got := w.wantProcess("relay", sandbox.ProcessPending, 5); got.NextStartAt.Sub(got.ExitedAt) != 8*time.Second || got.ExitCode != 1 {
+			w.Errorf("it is %+v", got)
+		}
+		later(time.Hour)
+		ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}
+		got, err := w.engine.WaitProcess(w.Context(), sandbox.ProcessWait{ProcessRef: ref, Log: "no use"})
+		if err != nil || got.Starts < 100 || got.Starts > 5+2+3600/31 {
+			w.Errorf("after an hour it is %+v: %v", got, err)
+		}
+	})
+}
+
+func TestAKilledProcessStaysSo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(sandbox.ProcessSpec{Name: "relay", Command: relay.Command, Restart: sandbox.RestartAlways}, stopping))
+		w.startLoop()
+		w.acquire(ann)
+		kill := func() {
+			w.Helper()
+			if _, err := w.engine.KillProcess(w.Context(), sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		kill()
+		later(10 * time.Minute)
+		w.wake()
+		later(time.Second)
+		w.wantProcess("relay", sandbox.ProcessKilled, 1)
+		w.startProcess(sandbox.ProcessSpec{Name: "relay", Command: relay.Command, Restart: sandbox.RestartAlways})
+		if p := w.wantProcess("relay", sandbox.ProcessRunning, 1); !p.Declared {
+			w.Error("a declared process that is started again is not declared any more")
+		}
+		later(10 * time.Minute)
+		kill() // while it waits for its sandbox
+		w.wake()
+		later(time.Second)
+		w.wantProcess("relay", sandbox.ProcessKilled, 1)
+	})
+}
+
+func TestProcessesOfADeadReconcilerAreFollowedByTheNext(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "1m", "3", "no use"}}))
+		w.startLoop()
+		l := w.acquire(ann)
+		later(time.Second)
+		w.stop()
+		w.close()
+		later(30 * time.Second)
+		w.open()
+		w.startLoop()
+		later(20 * time.Second)
+		w.wantProcess("relay", sandbox.ProcessRunning, 1)
+		later(time.Minute)
+		if p := w.wantProcess("relay", sandbox.ProcessExited, 1); p.ExitCode != 3 {
+			w.Errorf("it ended with %d", p.ExitCode)
+		}
+		events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID, Type: "process.*"})
+		if err != nil || len(events) != 2 {
+			w.Errorf("it has the events %+v: %v", events, err)
+		}
+	})
+}
+
+func TestAProcessWhoseConnectionBreaksIsFollowedAndNotStartedTwice(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.startLoop()
+		w.acquire(ann)
+		calls := 0
+		w.backend.Fault(fake.OpRunProcess, func(context.Context) error {
+			if calls++; calls == 1 {
+				return sandbox.Errorf(sandbox.Unavailable, "the engine is away")
+			}
+			return nil
+		})
+		w.startProcess(sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "90m", "3", "no use"}})
+		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Hour)
+		defer cancel()
+		wait := sandbox.ProcessWait{ProcessRef: sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}, Log: "use"}
+		if got, err := w.engine.WaitProcess(ctx, wait); err != nil || got.Line != "no use" {
+			w.Fatal(got, err)
+		}
+		w.startSlowUse(80 * time.Minute) // longer than one call for the process lasts
+		later(time.Minute)
+		w.wantProcess("relay", sandbox.ProcessRunning, 1)
+		w.startSlowUse(10 * time.Minute)
+		later(time.Minute)
+		if p := w.wantProcess("relay", sandbox.ProcessExited, 1); p.ExitCode != 3 || calls < 3 {
+			w.Errorf("it ended with %d after %d calls", p.ExitCode, calls)
+		}
+	})
+}
+
+// startSlowUse keeps the sandbox awake for a time.
+func (w *world) startSlowUse(d time.Duration) { w.exec(annLease, "sleep", d.String()) }
+
+func TestAPoolsSandboxRunsProcessesForItsLeaseOnly(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay, func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 1} }))
+		w.startLoop()
+		later(time.Minute)
+		w.acquire(ann)
+		later(time.Second)
+		w.wantProcess("relay", sandbox.ProcessRunning, 1)
+	})
+}
