@@ -58,7 +58,7 @@ func loseProcess(p *ledger.Process, now ledger.Time, why string) {
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
 	switch {
 	case startsAgain(p):
-		p.State, p.DueAt = sandbox.ProcessPending, now
+		p.State, p.DueAt, p.Lost = sandbox.ProcessPending, now, true
 	case p.KillAt != 0:
 		endProcess(p, sandbox.ProcessKilled)
 	default:
@@ -129,7 +129,7 @@ func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error 
 			return err
 		}
 		p, err := tx.Process(sandboxID, name)
-		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone {
+		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone || isStopping(s, tx.Now) {
 			return err
 		}
 		r, err = e.holdProcess(tx, s, p)
@@ -154,7 +154,10 @@ func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process
 	r := &processRun{engine: e, start: p.State == sandbox.ProcessPending}
 	p.Holder, p.DueAt = e.ids(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(claimTTL))
 	if r.start {
-		p.State, p.Run, p.StartedAt = sandbox.ProcessRunning, e.ids(sandbox.SandboxIDLength), tx.Now
+		if !p.Lost {
+			p.Run = e.ids(sandbox.SandboxIDLength)
+		}
+		p.State, p.StartedAt, p.Lost = sandbox.ProcessRunning, tx.Now, false
 		p.Starts++
 		data := map[string]any{"name": p.Name, "program": p.Command[0], "start": p.Starts}
 		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessStarted, data); err != nil {
@@ -286,7 +289,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 	if isLost(s, cause, tx.Now) {
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
-			p.State, p.DueAt, p.Error = sandbox.ProcessPending, tx.Now.Add(ledger.SpanOf(heartbeatEvery)), ""
+			p.State, p.DueAt, p.Lost, p.Error = sandbox.ProcessPending, tx.Now.Add(ledger.SpanOf(heartbeatEvery)), true, ""
 		}
 		return tx.SaveProcess(p)
 	}
@@ -324,8 +327,12 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
 func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
-	stopping := s.ClaimedFor == string(actSleep) && s.ClaimedUntil > now && s.SleepMode == sandbox.SleepStop
-	return stopping || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+}
+
+// isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
+func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
+	return s.ClaimedFor == string(actSleep) && s.ClaimedUntil > now && s.SleepMode == sandbox.SleepStop
 }
 
 // startAfterPause has a process started again, the later the more starts did not last.

@@ -127,8 +127,8 @@ func (e *Engine) awaitLine(ctx context.Context, r sandbox.ProcessRef, pattern *r
 		if err != nil {
 			return sandbox.ProcessWaited{}, err
 		}
-		if p.Run != m.run {
-			*m = lineMatcher{pattern: pattern, run: p.Run}
+		if p.Starts != m.start {
+			*m = lineMatcher{pattern: pattern, start: p.Starts}
 		}
 		err = e.followRun(ctx, s, sandbox.Replay{ID: p.Run, Stdout: m, StdoutOffset: m.next, Begins: m.begins})
 		switch {
@@ -170,7 +170,7 @@ func (e *Engine) followRun(ctx context.Context, s *ledger.Sandbox, r sandbox.Rep
 // lineMatcher is written a log, and looks for a line that matches.
 type lineMatcher struct {
 	pattern *regexp.Regexp
-	run     string // whose log it is
+	start   int64  // whose log it is
 	next    int64  // offset of the byte that comes next
 	partial []byte // of the line that has not ended
 

@@ -26,7 +26,10 @@ type Process struct {
 
 	State sandbox.ProcessState
 	// Run is the backend's id of its latest start.
-	Run       string
+	Run string
+	// Lost: its sandbox was stopped, and it is started again under the same id. So a start that comes late
+	// is that one, and no second.
+	Lost      Flag
 	Starts    int64
 	StartedAt Time
 	// Failures counts starts in a row that did not last.

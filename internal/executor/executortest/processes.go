@@ -208,6 +208,13 @@ func logGrows(t *testing.T, w *world) {
 	if log.String() != "t\nproblem\nlast\n" || len(begins) != 1 || begins[0] != 2 || res.ExitCode != 3 || res.StdoutBytes != 17 || res.StderrBytes != 0 {
 		t.Errorf("%q from %v, %+v", log.String(), begins, res)
 	}
+	none := process("no-such-program")
+	if res, err := w.x.RunProcess(t.Context(), h, none); err != nil || res.ExitCode != 127 {
+		t.Errorf("a program that is not there: %+v, %v", res, err)
+	}
+	if said, _ := w.log(t, h, none.ID, 0); !strings.Contains(said, "no-such-program") {
+		t.Errorf("the log of a program that is not there is %q", said)
+	}
 	stop := errors.New("enough")
 	_, err = w.x.Follow(t.Context(), h, sandbox.Replay{ID: id, Stdout: &log, Begins: func(int64) error { return stop }})
 	if err == nil {

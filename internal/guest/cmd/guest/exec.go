@@ -81,7 +81,7 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	return r
 }
 
-// runCommand runs the command to its end.
+// runCommand runs the command to its end. Without a writer for stderr, it writes both to the first.
 func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	began, oomKills := time.Now(), countOOMKills()
 	var left shellStateOf
@@ -91,7 +91,11 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 		if !errors.Is(err, errDirectory) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
 			code = exitNotFound
 		}
-		_, _ = fmt.Fprintf(stderr, "guest: %v\n", err) // a broken stream shows in the result, written next
+		told := stderr
+		if told == nil {
+			told = stdout
+		}
+		_, _ = fmt.Fprintf(told, "guest: %v\n", err) // a broken stream shows in the result, written next
 		return wire.Result{ExitCode: code, Duration: time.Since(began)}
 	}
 	var timedOut atomic.Bool

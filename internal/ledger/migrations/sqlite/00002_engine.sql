@@ -333,6 +333,7 @@ CREATE TABLE processes (
     restart    TEXT    NOT NULL CHECK (restart IN ('no', 'always')),
     state      TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'exited', 'failed', 'killed', 'stopped')),
     run        TEXT    NOT NULL DEFAULT '', -- the backend's id of its latest start
+    lost       INTEGER NOT NULL DEFAULT 0, -- 1: its sandbox was stopped; it is started again under that id
     starts     INTEGER NOT NULL DEFAULT 0,
     started_at INTEGER NOT NULL DEFAULT 0,
     failures   INTEGER NOT NULL DEFAULT 0, -- starts in a row that did not last
