@@ -139,9 +139,27 @@ func sameSession(tx *ledger.Tx, known *ledger.Session, asked ledger.SessionAsked
 	return sessionView(tx, known)
 }
 
+// sessionView returns a session as it stands: closed, too, where its lease has ended and its sandbox is not
+// gone yet.
 func sessionView(tx *ledger.Tx, s *ledger.Session) (sandbox.Session, error) {
+	if err := closeWithLease(tx, s); err != nil {
+		return sandbox.Session{}, err
+	}
 	running, err := tx.RunningInSession(s.SandboxID, s.ID)
 	return s.Domain(running), err
+}
+
+// closeWithLease makes a session read as closed whose lease has ended. Ending a lease writes no session, for
+// a game may end many at once.
+func closeWithLease(tx *ledger.Tx, s *ledger.Session) error {
+	if s.State == sandbox.SessionClosed {
+		return nil
+	}
+	of, err := mustSandbox(tx, s.SandboxID)
+	if err == nil && of.Desired == ledger.Gone {
+		s.State, s.ClosedAt = sandbox.SessionClosed, of.EndedAt
+	}
+	return err
 }
 
 // sessionOf returns a session. Errors: NotFound, Invalid.
@@ -251,7 +269,7 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 		if f.After < 0 || f.After > s.LastSequence {
 			return sandbox.Errorf(sandbox.Invalid, "session %s has issued sequences 1 to %d, and %d is not one of them", s.ID, s.LastSequence, f.After)
 		}
-		running, err := tx.RunningInSession(s.SandboxID, s.ID)
+		view, err := sessionView(tx, s)
 		if err != nil {
 			return err
 		}
@@ -259,7 +277,7 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 		for i := range rows {
 			events = append(events, rows[i].Domain())
 		}
-		last = s.State == sandbox.SessionClosed && running == "" && f.After+int64(len(rows)) >= s.LastSequence
+		last = view.State == sandbox.SessionClosed && view.ExecID == "" && f.After+int64(len(rows)) >= s.LastSequence
 		return err
 	})
 	return events, last, err

@@ -79,11 +79,16 @@ func (tx *Tx) SessionOf(r sandbox.SessionRef) (*Session, error) {
 	return &rows[0], nil
 }
 
-// ListSessions returns the sessions of a lease, the latest first.
+// ListSessions returns the sessions of a lease, the latest first. One is open while its lease has not ended.
 func (tx *Tx) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 	q := tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").Limit(pageSize(f.Limit))
-	if f.State != "" {
-		q = q.Where("state = ?", f.State)
+	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND desired = 'present')"
+	switch f.State {
+	case "":
+	case sandbox.SessionOpen:
+		q = q.Where(isOpen)
+	default:
+		q = q.Where("NOT (" + isOpen + ")")
 	}
 	return find[Session](q)
 }

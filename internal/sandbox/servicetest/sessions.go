@@ -344,7 +344,24 @@ func aSessionClosesWithItsSandbox(w *world) {
 	w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"A": "1"}})
 	w.line("s", "echo one")
 	w.Pass(time.Second)
-	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.FailKills(true)
+	if _, err := w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}); err == nil {
+		w.Error("it was released although its sandbox cannot be destroyed")
+	}
+	f := sandbox.SessionEventFilter{SessionRef: w.sessionRef("s"), After: 3}
+	if err := w.Service.FollowSessionEvents(w.Context(), f, func(sandbox.SessionEvent) error { return nil }); err != nil { // which returns
+		w.Error(err)
+	}
+	if s := must(w.Service.GetSession(w.Context(), w.sessionRef("s")))(w); s.State != sandbox.SessionClosed || s.ClosedAt.IsZero() {
+		w.Errorf("its lease has ended, and it is %+v", s)
+	}
+	for state, want := range map[sandbox.SessionState]int{sandbox.SessionOpen: 0, sandbox.SessionClosed: 1} {
+		if got := must(w.Service.ListSessions(w.Context(), sandbox.SessionFilter{LeaseID: annsLease, State: state}))(w); len(got) != want {
+			w.Errorf("%s are %+v", state, got)
+		}
+	}
+	w.FailKills(false)
+	w.Advance(time.Hour)
 	if s := must(w.Service.GetSession(w.Context(), w.sessionRef("s")))(w); s.State != sandbox.SessionClosed || s.Generation != 1 {
 		w.Errorf("after the release, it is %+v", s)
 	}
