@@ -2,11 +2,13 @@ package leasing_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
@@ -196,6 +198,47 @@ func TestARecordingIsBounded(t *testing.T) {
 			w.Errorf("it is said that %q", said)
 		}
 	})
+}
+
+// A command that writes more than can be recorded at once waits for the ledger, and not longer than the
+// engine lives.
+func TestARecordingThatCannotBeWrittenHoldsUpNoShutdown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		w.session(sandbox.CreateSession{ID: "s"})
+		ctx, leave := context.WithCancel(w.Context())
+		begun, ended, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		typed := io.MultiReader(opened{begun}, strings.NewReader(strings.Repeat("x", 4<<20)))
+		go func() {
+			defer close(ended)
+			_, _ = w.engine.Exec(ctx, sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
+		}()
+		<-begun
+		go func() {
+			_ = w.store.Write(w.Context(), func(*ledger.Tx) error { <-free; return nil })
+		}()
+		synctest.Wait()
+		closed := make(chan error)
+		go func() { closed <- w.engine.Close() }()
+		synctest.Wait()
+		close(free)
+		synctest.Wait()
+		leave()
+		<-ended // or the bubble is deadlocked
+		if err := <-closed; err != nil {
+			w.Fatal(err)
+		}
+		w.engine = w.newEngine(w.store)
+	})
+}
+
+// opened is an empty reader that tells when it is read.
+type opened struct{ told chan struct{} }
+
+func (o opened) Read([]byte) (int, error) {
+	close(o.told)
+	return 0, io.EOF
 }
 
 func TestRecordingsOfRetiredSandboxesAreRemoved(t *testing.T) {

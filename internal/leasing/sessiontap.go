@@ -41,7 +41,8 @@ type tap struct {
 	bytes   int
 	// writing are the first of pending, which the recorder is just storing.
 	writing int
-	stopped bool
+	// stopped: nobody waits for room any more. abandoned: nothing is gathered any more, either.
+	stopped, abandoned bool
 }
 
 // recorded is how far a session's recording is: its last sequence, and how much of each stream of the command
@@ -127,7 +128,7 @@ func (t *tap) add(kind sandbox.SessionEventType, p []byte) {
 	known := min(t.skip[kind], int64(len(p)))
 	t.skip[kind] -= known
 	p = p[known:]
-	for len(p) > 0 {
+	for len(p) > 0 && !t.abandoned {
 		for t.bytes >= tapPending && !t.stopped {
 			t.room.Wait()
 		}
@@ -164,6 +165,7 @@ func signal(c chan struct{}) {
 // record stores what is gathered, until ctx ends or somebody else follows the command. What could not be
 // stored is tried again.
 func (t *tap) record(ctx context.Context) {
+	defer t.giveUp()
 	pause, full := tapPause, t.full
 	for failures := int64(0); ; {
 		select {
@@ -187,7 +189,7 @@ func (t *tap) record(ctx context.Context) {
 			t.engine.log.Warn("leasing: recording a session", "exec", t.exec.ID, "session", t.exec.SessionID, "error", err)
 			signal(t.gathered)
 		case !mine:
-			t.giveUp()
+			t.abandon()
 			return
 		default:
 			failures, pause, full = 0, tapPause, t.full
@@ -223,6 +225,13 @@ func (t *tap) store(ctx context.Context) (mine bool, err error) {
 	t.pending, t.writing = slices.Delete(t.pending, 0, len(some)), 0
 	t.room.Broadcast()
 	return true, nil
+}
+
+// abandon forgets what is gathered: who has taken the command over records it.
+func (t *tap) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.abandoned, t.pending, t.bytes, t.writing = true, nil, 0, 0
 }
 
 // giveUp lets nobody wait for room any more.
