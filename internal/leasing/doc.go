@@ -118,6 +118,22 @@
 // So a recording has a beginning of each stream, whose length the ledger knows: who takes the command over
 // follows it from its beginning and leaves out as much.
 //
+// # Processes
+//
+// A process is a row of processes, which says what is wanted: its state is pending or running, or it is over.
+// It holds no sandbox, so it is no activity. Whoever finds a pending one due, in a sandbox that is awake, makes
+// it running, and follows it to its end; due_at is until when it is his, which the heartbeat extends, and who
+// finds that passed takes it over.
+//
+//	         due             its sandbox was stopped: declared, or restart always
+//	pending ────> running ──────────────────────────────────────────> pending, under the same run
+//	                │ └──> ended by itself: pending after a pause (always), exited, failed
+//	                └────> killed (kill_at is set), stopped (with its sandbox)
+//
+// A run is one id of the backend, which starts it at most once for each life of the sandbox: a start whose
+// answer was lost, or that comes late, finds its own run. So a run that a stop has ended keeps its id for the
+// next start, and only one that ended by itself gets another.
+//
 // # Who may write what
 //
 // Nobody else's word counts than that of the backend instance that the row names. Every request and

@@ -102,6 +102,20 @@ func TestProcessesOfASandboxThatStopsStartAgainWithIt(t *testing.T) {
 	})
 }
 
+func TestProcessesOfASandboxThatFailedAreNotSaidToBeComing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay))
+		w.startLoop()
+		l := w.acquire(ann)
+		later(time.Minute)
+		w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it does not start"))
+		w.crash(l.SandboxID, false)
+		w.wantProcess("relay", sandbox.ProcessPending, 1)
+		later(6 * time.Minute)
+		w.wantProcess("relay", sandbox.ProcessStopped, 1)
+	})
+}
+
 func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "1s", "1", "no use"}, Restart: sandbox.RestartAlways}

@@ -75,16 +75,10 @@ func endProcess(p *ledger.Process, state sandbox.ProcessState) {
 	}
 }
 
-// startProcessesAfter starts what waits for the step that woke a sandbox; the loop would do so later.
-func (e *Engine) startProcessesAfter(t *task) {
-	switch t.action {
-	case actSpawn, actAssign, actWake:
-		if pooled(&t.row) {
-			return
-		}
-		if err := e.tend(e.life, t.row.ID); err != nil && e.life.Err() == nil {
-			e.log.Warn("leasing: starting the processes of a sandbox", "sandbox", t.row.ID, "error", err)
-		}
+// startProcessesOf starts what waited for a sandbox to be awake; the loop would do so later.
+func (e *Engine) startProcessesOf(s *ledger.Sandbox) {
+	if err := e.tend(e.life, s.ID); err != nil && e.life.Err() == nil {
+		e.log.Warn("leasing: starting the processes of a sandbox", "sandbox", s.ID, "error", err)
 	}
 }
 

@@ -212,6 +212,11 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if s.KeptUntil, err = keptUntil(tx, s, end); err != nil {
 		return err
 	}
+	if s.KeptUntil != 0 { // what is not kept is gone soon, and says so then
+		if err := tx.StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
+			return err
+		}
+	}
 	return tellEnd(tx, s, end)
 }
 

@@ -153,10 +153,11 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 	started := e.background(func() {
 		defer e.release(t)
 		detached := context.WithoutCancel(ctx)
-		err := e.settle(detached, t, e.act(detached, t))
+		out := e.act(detached, t)
+		err := e.settle(detached, t, out)
 		done <- err
-		if err == nil {
-			e.startProcessesAfter(t)
+		if err == nil && (t.action == actWake || len(out.processes) > 0) {
+			e.startProcessesOf(&t.row)
 		}
 	})
 	if !started {
