@@ -145,6 +145,25 @@ func TestWhatIsKeptGoesEarlierWhen(t *testing.T) {
 	}
 }
 
+func TestCommandsAndSessionsEndWithWhatFailed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		l := w.acquire(ann)
+		w.session(sandbox.CreateSession{ID: "s"})
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "20h"}, Timeout: sandbox.Duration(23 * time.Hour)})
+		later(time.Second)
+		w.failed()
+		if w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed); w.exists(l.SandboxID) != sandbox.StateStopped {
+			w.Errorf("it is %q", w.exists(l.SandboxID))
+		}
+		w.wantExec(x.ID, sandbox.ExecFailed)
+		s, err := w.engine.GetSession(w.Context(), sandbox.SessionRef{LeaseID: annLease, ID: "s"})
+		if err != nil || s.State != sandbox.SessionClosed {
+			w.Errorf("its session is %s: %v", s.State, err)
+		}
+	})
+}
+
 func TestWhatIsKeptCostsAsWhatSleeps(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.failed(keptFor(time.Hour))

@@ -115,7 +115,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return nil
 	case actHalt:
 		s.StopReason = sandbox.StopPostMortem
-		return nil
+		return endExecs(tx, s)
 	default:
 		s.DestroyedAt = tx.Now
 		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
