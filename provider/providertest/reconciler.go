@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
@@ -24,6 +25,12 @@ type Reconciler struct {
 // Reconciler starts a reconciler on the world's ledger. It ends with the test.
 func (w *World) Reconciler() Reconciler {
 	w.Helper()
+	return w.ReconcilerWith(host.Config{})
+}
+
+// ReconcilerWith starts one that allows sandboxes this of its host.
+func (w *World) ReconcilerWith(allow host.Config) Reconciler {
+	w.Helper()
 	token := rand.Text() + rand.Text()
 	dir := w.TempDir()
 	tokens, secrets := filepath.Join(dir, "tokens"), filepath.Join(dir, "secrets")
@@ -36,7 +43,7 @@ func (w *World) Reconciler() Reconciler {
 	address, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- reconciler.Serve(ctx, reconciler.Config{
-			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets, Version: "test", Logger: discard,
+			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets, Host: allow, Version: "test", Logger: discard,
 		}, func(a string) { address <- a })
 	}()
 	stopped := false

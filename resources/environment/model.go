@@ -23,12 +23,16 @@ type Model struct {
 	InstanceType     types.String   `tfsdk:"instance_type"`
 	Resources        *Size          `tfsdk:"resources"`
 	Network          *Network       `tfsdk:"network"`
+	WarmPool         *WarmPool      `tfsdk:"warm_pool"`
+	Budget           *Budget        `tfsdk:"budget"`
 	TTL              duration.Value `tfsdk:"ttl"`
 	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	SleepMode        types.String   `tfsdk:"sleep_mode"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
 	Env              types.Map      `tfsdk:"env"`
+	EnvPassthrough   types.Set      `tfsdk:"env_passthrough"`
+	EnvBlocked       types.Set      `tfsdk:"env_blocked"`
 	Labels           types.Map      `tfsdk:"labels"`
 	Epoch            types.Int64    `tfsdk:"epoch"`
 	ForceDestroy     types.Bool     `tfsdk:"force_destroy"`
@@ -75,7 +79,11 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		MaxLifetime: orZero(m.MaxLifetime),
 	}
 	diags.Append(expandNetwork(ctx, m.Network, &spec)...)
+	spec.WarmPool = m.WarmPool.expand()
+	spec.Budget = m.Budget.expand()
 	spec.Env = expandMap(ctx, m.Env, &diags)
+	spec.EnvPassthrough = known(expandStrings(ctx, m.EnvPassthrough, &diags))
+	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
 	spec.Labels = expandMap(ctx, m.Labels, &diags)
 	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
 		spec.ExpiryConditions = append(spec.ExpiryConditions, c.ValueString())
@@ -114,7 +122,11 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.MaxLifetime = duration.New(spec.MaxLifetime)
 	m.SleepAfter = duration.FromPointer(spec.SleepAfter)
 	m.SleepMode = types.StringValue(string(spec.SleepMode))
+	m.flattenPool(spec)
+	m.flattenBudget(spec.Budget)
 	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)
+	m.EnvPassthrough = flattenSet(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
+	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
 	m.Labels = flattenMap(ctx, spec.Labels, m.Labels, &diags)
 	conditions, d := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
 	diags.Append(d...)
@@ -170,6 +182,17 @@ func expandStrings(ctx context.Context, s types.Set, diags *diag.Diagnostics) []
 		diags.Append(s.ElementsAs(ctx, &list, false)...)
 	}
 	return list
+}
+
+// flattenSet keeps null and empty apart as the model has them.
+func flattenSet(ctx context.Context, values []string, prior types.Set, diags *diag.Diagnostics) types.Set {
+	if slices.Equal(known(expandStrings(ctx, prior, diags)), slices.Sorted(slices.Values(values))) {
+		return prior
+	}
+	if len(values) == 0 {
+		return types.SetNull(types.StringType)
+	}
+	return setOf(ctx, values, diags)
 }
 
 // expandMap returns a map's elements; unknown ones are empty.

@@ -21,6 +21,9 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 			Resources: sandbox.Resources{MemoryMB: 100, CPUMillis: 333, PIDs: 77, DiskMB: 2000},
 			TTL:       sandbox.Duration(90 * time.Minute), MaxLifetime: sandbox.Duration(time.Hour), SleepAfter: &never,
 			ExpiryConditions: []string{"a.b", "c.d"}, Env: map[string]string{"A": "1"}, Labels: map[string]string{"b": "2"},
+			HostAccess: sandbox.HostAccess{EnvPassthrough: []string{"HOME", "PATH"}, EnvBlocked: []string{"X"}},
+			WarmPool:   &sandbox.WarmPool{Size: 3, TTL: sandbox.Duration(time.Hour), Paused: true},
+			Budget:     &sandbox.Budget{Monthly: 1234567890},
 		},
 		"an egress": {Image: "player", Network: sandbox.NetworkRestricted, Egress: &sandbox.Egress{
 			Allow:        []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080, 8443}}},

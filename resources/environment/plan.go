@@ -3,7 +3,6 @@ package environment
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -16,72 +15,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
-
-// ValidateConfig applies the rules of the domain to what is known of the configuration.
-func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
-	var config Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	resp.Diagnostics.Append(validate(ctx, config)...)
-}
-
-// validate checks the known values; an unknown one is taken to be valid.
-func validate(ctx context.Context, m Model) diag.Diagnostics {
-	spec, diags := expand(ctx, m)
-	if diags.HasError() {
-		return diags
-	}
-	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec.WithDefaults()}
-	if m.Name.IsUnknown() {
-		put.ID = "unknown"
-	}
-	if m.Image.IsUnknown() {
-		put.Image = "unknown"
-	}
-	if m.Network != nil && m.Network.Mode.IsUnknown() {
-		put.Network = sandbox.NetworkRestricted // which all else that the block says needs
-	}
-	for i, c := range put.ExpiryConditions {
-		if c == "" { // an unknown element
-			put.ExpiryConditions[i] = "unknown.condition"
-		}
-	}
-	if err := put.Validate(); err != nil {
-		diags.Append(diagnose.Failed("Invalid Environment", err, paths(m))...)
-	}
-	return diags
-}
-
-// paths says where a field of the domain stands in the configuration, and what it is called there.
-func paths(m Model) diagnose.Paths {
-	return func(field string) (path.Path, string, bool) {
-		head, rest, _ := strings.Cut(field, ".")
-		switch {
-		case field == "id":
-			return path.Root("name"), "name", true
-		case field == "network":
-			return path.Root("network").AtName("mode"), "The network mode", true
-		case field == "egress":
-			return path.Root("network").AtName("allow"), "What is allowed", true
-		case strings.HasPrefix(field, "egress.allow"):
-			return path.Root("network").AtName("allow"), "Every allowed host", true
-		case strings.HasPrefix(field, "egress.private_cidrs"):
-			return path.Root("network").AtName("private_cidrs"), "Every private range", true
-		case field == "resources.cpu_millis":
-			return path.Root("resources").AtName("cpus"), "cpus, in thousandths of a core,", true
-		case head == "resources":
-			return path.Root("resources").AtName(rest), rest, true
-		case head == "env":
-			return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true
-		case strings.HasPrefix(field, "expiry_conditions"):
-			return path.Root("expiry_conditions"), "Every expiry condition", true
-		default:
-			return path.Root(field), field, true
-		}
-	}
-}
 
 // ModifyPlan fills in what follows from the configuration: default conditions, the estimated cost
 // and, when a raised epoch reopens the environment, its status.

@@ -89,6 +89,14 @@ resource "sandbox_environment" "test" {
   ttl               = "${terraform_data.count.output}h"
   expiry_conditions = null
   env               = { GREETING = terraform_data.text.output }
+  env_passthrough   = [terraform_data.text.output == "x" ? "HOME" : "PATH"]
+  warm_pool {
+    size = terraform_data.count.output
+    ttl  = "${terraform_data.count.output}h"
+  }
+  budget {
+    monthly_usd = "${terraform_data.count.output}.00"
+  }
   network {
     mode = terraform_data.text.output == "x" ? "none" : "full"
   }
@@ -138,6 +146,15 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`expiry_conditions = ["finished"]`, `Every expiry condition must be a dotted name`},
 		{`expiry_conditions = []`, `at least 1 element`},
 		{`env = { AGENT_DID = "x" }`, `The environment variable AGENT_DID is set by the system`},
+		{`env_passthrough = ["DATABASE_URL"]`, `env_passthrough "DATABASE_URL" is blocked in every sandbox`},
+		{"env = { HOUSE = \"x\" }\nenv_blocked = [\"house\"]", `The environment variable HOUSE is blocked by env_blocked`},
+		{`env_blocked = ["A=B"]`, `env_blocked "A=B" is not a name`},
+		{"warm_pool {}", `warm_pool.size`},
+		{"warm_pool {\n size = 101\n}", `warm_pool.size must be between 0 and 100, not 101`},
+		{"warm_pool {\n size = 1\n ttl = \"1s\"\n}", `warm_pool.ttl must be between 1m and 8760h`},
+		{"budget {}", `budget.monthly_usd`},
+		{"budget {\n monthly_usd = \"0\"\n}", `budget.monthly_usd must be more than 0`},
+		{"budget {\n monthly_usd = \"much\"\n}", `must be an amount of US dollars`},
 		{`instance_type = "huge"`, `"lite" "basic" "standard-1"`},
 		{"instance_type = \"lite\"\nresources {}", `instance_type`},
 		{"resources {\n memory_mb = 1\n}", `memory_mb must be between 512 and 32768, not 1`},

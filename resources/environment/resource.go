@@ -92,7 +92,7 @@ func made(ctx context.Context, svc sandbox.Environments, asked sandbox.Environme
 
 func createFailed(summary string, m Model, err error) diag.Diagnostics {
 	if sandbox.CodeOf(err) != sandbox.Conflict {
-		return diagnose.Failed(summary, err, paths(m))
+		return diagnose.Failed(summary, err, place)
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
 		"%s.\n\nTo manage the existing environment with this resource, import it:\n\n  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
@@ -169,7 +169,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
 	})
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths(m))...)
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, place)...)
 		return
 	}
 	planned := m

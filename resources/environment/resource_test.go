@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -21,6 +22,11 @@ const address = "sandbox_environment.test"
 
 // overBothServices runs a test in process and against a reconciler.
 func overBothServices(t *testing.T, test func(t *testing.T, w *providertest.World, provider string)) {
+	overServices(t, host.Config{}, test)
+}
+
+// overServices runs a test in process, and against a reconciler that allows sandboxes this of its host.
+func overServices(t *testing.T, allow host.Config, test func(t *testing.T, w *providertest.World, provider string)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		w := providertest.New(t)
@@ -29,7 +35,7 @@ func overBothServices(t *testing.T, test func(t *testing.T, w *providertest.Worl
 	t.Run("reconciler", func(t *testing.T) {
 		t.Parallel()
 		w := providertest.New(t)
-		test(t, w, w.Reconciler().Configuration)
+		test(t, w, w.ReconcilerWith(allow).Configuration)
 	})
 }
 

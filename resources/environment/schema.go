@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
@@ -82,11 +83,6 @@ func attributes() map[string]schema.Attribute {
 			Default:             int64default.StaticInt64(0),
 			Validators:          []validator.Int64{int64validator.AtLeast(0)},
 		},
-		"env": schema.MapAttribute{
-			MarkdownDescription: "Environment variables of every process in the sandboxes. Not for secrets: they are kept in Terraform's state and in the ledger.",
-			Optional:            true,
-			ElementType:         types.StringType,
-		},
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Free labels of the environment, kept in the ledger.",
 			Optional:            true,
@@ -98,12 +94,9 @@ func attributes() map[string]schema.Attribute {
 			Validators:          []validator.String{dollars{}, stringvalidator.AlsoRequires(path.MatchRoot("expected_usage"))},
 		},
 	}
-	for name, a := range leaseAttributes() {
-		all[name] = a
-	}
-	for name, a := range computedAttributes() {
-		all[name] = a
-	}
+	maps.Copy(all, variableAttributes())
+	maps.Copy(all, leaseAttributes())
+	maps.Copy(all, computedAttributes())
 	return all
 }
 
@@ -175,7 +168,9 @@ func blocks() map[string]schema.Block {
 				},
 			},
 		},
-		"network": networkBlock(),
+		"network":   networkBlock(),
+		"warm_pool": poolBlock(),
+		"budget":    budgetBlock(),
 		"expected_usage": schema.SingleNestedBlock{
 			MarkdownDescription: "How much the environment is expected to be used, for the estimated cost. It limits nothing.",
 			Attributes: map[string]schema.Attribute{

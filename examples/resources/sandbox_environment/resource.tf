@@ -20,6 +20,16 @@ resource "sandbox_environment" "catan" {
   env    = { BOARD = "coast" }
   labels = { team = "games" }
 
+  # With a running reconciler, two sandboxes wait for agents that join.
+  warm_pool {
+    size = 2
+  }
+
+  # What sandboxes really cost in a calendar month; an agent that could exceed it gets no sandbox.
+  budget {
+    monthly_usd = "25.00"
+  }
+
   # The plan shows what this will cost a month, and fails above the cap.
   expected_usage {
     leases            = 8

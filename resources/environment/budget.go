@@ -1,0 +1,56 @@
+package environment
+
+import (
+	"reflect"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Budget is the budget block.
+type Budget struct {
+	MonthlyUSD types.String `tfsdk:"monthly_usd"`
+}
+
+func budgetBlock() schema.Block {
+	return schema.SingleNestedBlock{
+		MarkdownDescription: "Bounds what sandboxes may really cost, where `max_monthly_cost_usd` bounds what the plan expects. Changed in place, for the month that runs. Default: no limit.",
+		Validators:          []validator.Object{objectvalidator.AlsoRequires(path.MatchRelative().AtName("monthly_usd"))},
+		Attributes: map[string]schema.Attribute{
+			"monthly_usd": schema.StringAttribute{
+				MarkdownDescription: "US dollars at list price, more than 0, such as `\"25.00\"`, that the sandboxes of a calendar month (UTC) may cost. " +
+					"An acquire that could exceed it, with what is spent and what living leases may still cost, is refused; a living lease is never ended for it. Required in the block.",
+				Optional:   true,
+				Validators: []validator.String{dollars{}},
+			},
+		},
+	}
+}
+
+// expand returns no budget while its amount is not known.
+func (b *Budget) expand() *sandbox.Budget {
+	if b == nil || b.MonthlyUSD.IsNull() || b.MonthlyUSD.IsUnknown() {
+		return nil
+	}
+	var budget sandbox.Budget
+	if budget.Monthly.UnmarshalText([]byte(b.MonthlyUSD.ValueString())) != nil {
+		return nil // its validator has reported it
+	}
+	return &budget
+}
+
+// flattenBudget keeps the model's way to write the amount as long as it is this amount.
+func (m *Model) flattenBudget(is *sandbox.Budget) {
+	if reflect.DeepEqual(m.Budget.expand(), is) {
+		return
+	}
+	m.Budget = nil
+	if is != nil {
+		m.Budget = &Budget{MonthlyUSD: types.StringValue(is.Monthly.String())}
+	}
+}
