@@ -5,12 +5,11 @@
 //
 // It is not a backend yet, and an environment with backend = "cloudflare" is refused. What is here works by
 // itself: a sandbox is made, looked at without waking it, put to sleep, woken and ended; commands run in it,
-// streamed; it falls asleep and ends by the alarm of its Durable Object when nobody else is there; and its
+// streamed, and can be followed by another caller; it falls asleep and ends by the alarm of its Durable Object when nobody else is there; and its
 // starts and stops are recorded. What is missing until it is a sandbox.Executor:
 //
 //   - /data is not kept: a sandbox that was stopped has an empty disk. Period.Incarnation tells;
-//   - following a command again, files, secrets and the export of /data. The guest does all of it already:
-//     each is a call of help;
+//   - files, secrets and the export of /data. The guest does all of it already: each is a call of help;
 //   - lists of a ledger's sandboxes, which need a database beside the Durable Objects, and watching them;
 //   - warm pools, networks that are restricted, and deployment.
 //

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"io"
+	"strconv"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -47,11 +49,40 @@ func (w *Worker) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReque
 	if err := reported(h, id, res); err != nil {
 		return sandbox.ExecResult{}, err
 	}
+	result := resultOf(res)
+	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.truncated || errOut.truncated
+	return result, nil
+}
+
+func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
 		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
 		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
-		Stdout: out.Bytes(), Stderr: errOut.Bytes(), Truncated: out.truncated || errOut.truncated,
-	}, nil
+	}
+}
+
+// followLimit bounds one Follow: no command runs for longer.
+const followLimit = 24 * time.Hour
+
+// Follow replays a command's output and goes on to its end, as sandbox.Runner has it. It keeps the sandbox in
+// use.
+func (w *Worker) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+	reader, gone := io.Pipe() // the helper reads while its standard input is open
+	defer gone.Close()
+	res, err := w.help(ctx, h, helperCall{
+		Args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now),
+			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
+		Limit: followLimit.Milliseconds(), stdin: reader, stdout: r.Stdout, stderr: r.Stderr,
+	})
+	if err == nil {
+		err = reported(h, r.ID, res)
+	}
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	result := resultOf(res)
+	result.Truncated = res.Dropped
+	return result, nil
 }
 
 // EndExec ends a command that was run by a user, and all it started, as sandbox.Runner has it.

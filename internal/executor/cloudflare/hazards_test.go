@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -93,13 +94,13 @@ func (m *mortal) die() {
 }
 
 // dieUnder starts a command and dies while it runs.
-func (w *world) dieUnder(h sandbox.Handle, detach bool) {
+func (w *world) dieUnder(h sandbox.Handle, id string, detach bool) {
 	w.Helper()
 	line := &mortal{}
 	x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
 	w.must(err)
 	begun := writerFunc(func(p []byte) (int, error) { line.die(); return len(p), nil })
-	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()
+	r, err := sandbox.ExecRequest{ID: id, Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()
 	w.must(err)
 	_, err = x.Exec(w.Context(), h, r)
 	w.wantError(err, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
@@ -107,7 +108,7 @@ func (w *world) dieUnder(h sandbox.Handle, detach bool) {
 
 func callerDies(w *world) {
 	h := w.spawn(cloudflare.Limits{SleepAfter: 2 * time.Second})
-	w.dieUnder(h, false)
+	w.dieUnder(h, "", false)
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
 	}
@@ -116,7 +117,8 @@ func callerDies(w *world) {
 func detachedCallerDies(w *world) {
 	const sleepAfter = 2 * time.Second
 	h := w.spawn(cloudflare.Limits{SleepAfter: sleepAfter})
-	w.dieUnder(h, true)
+	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
+	w.dieUnder(h, id, true)
 	<-time.After(2 * sleepAfter)
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
 		w.Errorf("with a command that runs it stands as %+v", s)
@@ -124,7 +126,22 @@ func detachedCallerDies(w *world) {
 	if n := w.alive(h, "sleep 7005"); n != 1 {
 		w.Errorf("%d processes of the command run, want 1", n)
 	}
+	var out bytes.Buffer
+	followed := make(chan error, 1)
+	go func() {
+		res, err := w.worker.Follow(w.Context(), h, sandbox.Replay{ID: id, Stdout: &out})
+		if err == nil && (res.ExitCode != 143 || out.String() != "begun\n") {
+			err = fmt.Errorf("it wrote %q and ended with %+v", out.String(), res)
+		}
+		followed <- err
+	}()
 	w.sh(h, "kill $(pidof sleep)")
+	if err := <-followed; err != nil {
+		w.Errorf("another caller follows the command: %v", err)
+	}
+	if _, err := w.worker.Follow(w.Context(), h, sandbox.Replay{ID: "nobody-ran-it"}); sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound {
+		w.Errorf("a command that nobody ran: %v", err)
+	}
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
 	}
