@@ -70,9 +70,9 @@ func (w *Worker) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay)
 	reader, gone := io.Pipe() // the helper reads while its standard input is open
 	defer gone.Close()
 	res, err := w.help(ctx, h, helperCall{
-		Args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now),
+		Args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now), "-quiet=" + strconv.FormatBool(r.Stdout == nil && r.Stderr == nil),
 			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
-		Limit: followLimit.Milliseconds(), stdin: reader, stdout: r.Stdout, stderr: r.Stderr,
+		Limit: followLimit.Milliseconds(), stdin: reader, stdout: r.Stdout, stderr: r.Stderr, begins: r.Begins,
 	})
 	if err == nil {
 		err = reported(h, r.ID, res)

@@ -3,7 +3,7 @@ package cloudflare
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"net/http"
 
@@ -23,6 +23,7 @@ type helperCall struct {
 
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	begins         func(offset int64) error // as sandbox.Replay has it
 }
 
 // help runs the guest in a sandbox and returns what it reports. When ctx ends first, or the connection breaks,
@@ -39,12 +40,15 @@ func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helperCall) (w
 		return wire.Result{}, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
 	}
 	chunks := &chunkWriter{w: sent, signer: w.signer, previous: w.signer.sign(req, contentChunks)}
+	// A connection is not used again: what a run has not read of its input is in the way of the next request.
+	// The end of the answer would wait for the end of the request, too.
+	req.Close = true
 	go func() { // ends with the input, or with the body
 		if err := call.send(chunks); err != nil {
 			_ = sent.CloseWithError(err) // never fails
 		}
 	}()
-	res, err := w.answer(req, r, &results{Demux: wire.Demux{Stdout: call.stdout, Stderr: call.stderr}, sent: sent})
+	res, err := w.answer(req, r, &wire.Demux{Stdout: call.stdout, Stderr: call.stderr, Begins: call.begins})
 	if err != nil && ctx.Err() != nil {
 		err = sandbox.Errorf(sandbox.Timeout, "cloudflare: %s: ended before it was finished: %w", r.what, ctx.Err()).WithReason(sandbox.ReasonExecFailed)
 	}
@@ -71,23 +75,8 @@ func (c helperCall) send(chunks *chunkWriter) error {
 	return chunks.End()
 }
 
-// results takes a run's output, and ends the request with the result: the end of the answer is only told, and the
-// connection only kept, once all of the request is sent.
-type results struct {
-	wire.Demux
-	sent *io.PipeWriter
-}
-
-func (o *results) Write(p []byte) (int, error) {
-	n, err := o.Demux.Write(p)
-	if _, ok := o.Result(); ok {
-		_ = o.sent.Close() // never fails
-	}
-	return n, err
-}
-
 // answer passes a run's output on and returns its result.
-func (w *Worker) answer(req *http.Request, r request, out *results) (wire.Result, error) {
+func (w *Worker) answer(req *http.Request, r request, out *wire.Demux) (wire.Result, error) {
 	answer, err := w.http.Do(req)
 	if err != nil {
 		return wire.Result{}, lost(r, err)
@@ -101,7 +90,7 @@ func (w *Worker) answer(req *http.Request, r request, out *results) (wire.Result
 		return res, nil
 	}
 	if err == nil {
-		err = fmt.Errorf("the stream ended without a report")
+		err = errors.New("the stream ended without a report")
 	}
 	return wire.Result{}, sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: %s: %w", r.what, err).WithReason(sandbox.ReasonExecFailed)
 }
