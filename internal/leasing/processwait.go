@@ -30,21 +30,26 @@ func (e *Engine) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandbo
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.Timeout.D())
 	defer cancel()
-	u, err := e.enter(bounded, w.LeaseRef)
-	if err != nil {
-		return sandbox.ProcessWaited{}, err
+	got, err := e.waitAwake(bounded, w, pattern)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return sandbox.ProcessWaited{}, sandbox.Errorf(sandbox.Timeout, "lease %s: process %s did not come to where it was waited for within %s: read its log", w.LeaseRef.ID, w.Name, w.Timeout)
 	}
-	var got sandbox.ProcessWaited
+	return got, err
+}
+
+// waitAwake waits for a process, whose sandbox it keeps awake meanwhile.
+func (e *Engine) waitAwake(ctx context.Context, w sandbox.ProcessWait, pattern *regexp.Regexp) (got sandbox.ProcessWaited, err error) {
+	u, err := e.enter(ctx, w.LeaseRef)
+	if err != nil {
+		return got, err
+	}
 	switch {
 	case pattern != nil:
-		got, err = e.awaitLine(bounded, w.ProcessRef, pattern)
+		got, err = e.awaitLine(ctx, w.ProcessRef, pattern)
 	case w.Port != 0:
-		got.Process, err = e.awaitPort(bounded, w.ProcessRef, w.Port)
+		got.Process, err = e.awaitPort(ctx, w.ProcessRef, w.Port)
 	default:
-		got.Process, err = e.awaitProcess(bounded, w.ProcessRef, func(p *ledger.Process) bool { return !p.State.Live() })
-	}
-	if bounded.Err() != nil && ctx.Err() == nil && err != nil {
-		err = sandbox.Errorf(sandbox.Timeout, "lease %s: process %s did not come to where it was waited for within %s: read its log", w.LeaseRef.ID, w.Name, w.Timeout)
+		got.Process, err = e.awaitProcess(ctx, w.ProcessRef, func(p *ledger.Process) bool { return !p.State.Live() })
 	}
 	return got, errors.Join(err, u.leave(ctx, err == nil, nil))
 }
