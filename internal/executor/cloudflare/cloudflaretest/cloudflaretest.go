@@ -1,5 +1,6 @@
 // Package cloudflaretest runs the Worker on this machine, for tests: the real runtime, workerd, by Miniflare,
-// with real containers on the local Docker Engine. Its containers are called workerd-SESSION-…, and go with it.
+// with real containers on the local Docker Engine. Its containers are called workerd-NAME-Sandbox-…, and
+// are removed with it.
 //
 // What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
 // thrown out of memory, and whether a container without internet really has none.
@@ -79,13 +80,15 @@ func Start(t testing.TB, cfg Config) *Server {
 	if err := os.WriteFile(path, script, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	name := "test-" + sandbox.RandomIDs(8)
 	config, err := json.Marshal(map[string]string{
-		"script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
+		"name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
 		"sidecar": sidecar(t), "engine": engine(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-"+name+"-") }) // workerd leaves them
 	s.run(string(config))
 	s.read()
 	return s

@@ -15,7 +15,7 @@ const config = JSON.parse(process.argv[2]);
 const options = convertV4MiniflareOptions({
   workers: [
     {
-      name: "sandbox",
+      name: config.name, // of which its containers are called
       modules: true,
       script: readFileSync(config.script, "utf8"),
       // From 2026-04-01 on containers have a process namespace of their own.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -183,5 +185,23 @@ func KillBeside(t testing.TB, id, suffix string) {
 	}
 	if err := Engine(t).ContainerKill(t.Context(), strings.TrimSuffix(beside.Name, suffix), "KILL"); err != nil {
 		t.Fatalf("kill the container beside %s: %v", id, err)
+	}
+}
+
+// RemoveNamed removes the containers whose names begin so.
+func RemoveNamed(t testing.TB, prefix string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
+	defer cancel()
+	api := Engine(t)
+	left, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("name", "^/"+prefix))})
+	if err != nil {
+		t.Errorf("list the containers called %s…: %v", prefix, err)
+	}
+	for _, c := range left {
+		err := api.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true})
+		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
+			t.Errorf("remove container %v: %v", c.Names, err)
+		}
 	}
 }
