@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // corporate is the only way out of a network: a proxy on the engine's host, in TLS that a private
@@ -100,6 +101,32 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	}
 	if text := fmt.Sprintf("%+v %+v", gateway.Config, gateway.HostConfig); strings.Contains(text, "secret") {
 		t.Error("the engine shows the proxy's password")
+	}
+}
+
+// A name that only the given name server knows is found by it, and by nobody else.
+func TestGatewaysAskTheGivenNameServer(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		servers func(r *restricted) []string
+		want    string
+	}{
+		"the given one":       {func(r *restricted) []string { return []string{r.outside} }, "reached host=named.test sni=named.test"},
+		"those of the engine": {func(*restricted) []string { return nil }, "blocked: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRestrictedOf(t, func(r *restricted) { r.config.Gateway.DNS = row.servers(r) })
+			r.egress.Allow = append(r.egress.Allow, sandbox.EgressRule{Host: "named.test"}, sandbox.EgressRule{Host: "unnamed.test"})
+			r.allow(t, r.egress)
+			h := r.spawn(t)
+			if got := r.probe(t, h, "get", "https://named.test/"); !strings.HasPrefix(got, row.want) {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+			if got := r.probe(t, h, "get", "https://unnamed.test/"); !strings.HasPrefix(got, "blocked: ") {
+				t.Errorf("a name that nobody knows: %q", got)
+			}
+		})
 	}
 }
 
