@@ -235,18 +235,22 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 // Every example is applied as it is written.
 func TestAccExamples(t *testing.T) {
 	t.Parallel()
-	examples, err := filepath.Glob("../examples/resources/*/resource.tf")
-	if err != nil || len(examples) < 4 {
-		t.Fatalf("found %v, %v", examples, err)
+	var examples []string
+	for _, kind := range []string{"resources/*/resource.tf", "ephemeral-resources/*/ephemeral-resource.tf"} {
+		found, err := filepath.Glob("../examples/" + kind)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("found %v of %s, %v", found, kind, err)
+		}
+		examples = append(examples, found...)
 	}
 	for _, example := range examples {
-		name := filepath.Base(filepath.Dir(example))
-		t.Run(name, func(t *testing.T) {
+		dir := strings.TrimPrefix(filepath.Dir(example), "../")
+		t.Run(strings.TrimPrefix(dir, "examples/"), func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
 			tf := copyExamples(t)
 			w.Watch(tf.LedgerURL())
-			chdir := "-chdir=" + filepath.Join("examples/resources", name)
+			chdir := "-chdir=" + dir
 			tf.Run(chdir, "apply", "-auto-approve", "-input=false")
 			if out := tf.Run(chdir, "plan", "-no-color", "-input=false"); !strings.Contains(out, "No changes.") {
 				t.Errorf("the second plan is not empty:\n%s", out)
@@ -279,7 +283,7 @@ func copyExamples(t *testing.T) *providertest.CLI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"resources", "data-sources"} {
+	for _, kind := range []string{"resources", "ephemeral-resources", "data-sources"} {
 		dirs, err := filepath.Glob(filepath.Join(tf.Dir, "examples", kind, "*"))
 		if err != nil {
 			t.Fatal(err)

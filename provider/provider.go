@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -33,9 +34,10 @@ import (
 const Address = "registry.terraform.io/sandbox-lease/sandbox"
 
 var (
-	_ provider.ProviderWithValidateConfig = (*Provider)(nil)
-	_ provider.ProviderWithFunctions      = (*Provider)(nil)
-	_ io.Closer                           = (*Provider)(nil)
+	_ provider.ProviderWithValidateConfig     = (*Provider)(nil)
+	_ provider.ProviderWithEphemeralResources = (*Provider)(nil)
+	_ provider.ProviderWithFunctions          = (*Provider)(nil)
+	_ io.Closer                               = (*Provider)(nil)
 )
 
 // Provider is the provider sandbox. It opens ledger, reconciler and engine when they are first
@@ -93,7 +95,7 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		PriceBooks: books,
 		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
 	}
-	resp.ResourceData, resp.DataSourceData = shared, shared
+	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
 }
 
 // Resources lists the resources.
@@ -104,6 +106,11 @@ func (p *Provider) Resources(context.Context) []func() resource.Resource {
 		containerimage.NewResource,
 		containerimage.NewShortResource,
 	}
+}
+
+// EphemeralResources lists the ephemeral resources, which CLIs before 1.10 ignore.
+func (p *Provider) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+	return []func() ephemeral.EphemeralResource{lease.NewEphemeral}
 }
 
 // DataSources lists the data sources.

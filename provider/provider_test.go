@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	frameworkprovider "github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -37,7 +39,10 @@ func TestSchemasAreValidAndDescribed(t *testing.T) {
 	for name, s := range schemas.DataSourceSchemas {
 		all["data."+name] = s.Block
 	}
-	if len(all) != 1+4+5 {
+	for name, s := range schemas.EphemeralResourceSchemas {
+		all["ephemeral."+name] = s.Block
+	}
+	if len(all) != 1+4+5+1 {
 		t.Errorf("%d schemas", len(all))
 	}
 	for name, b := range all {
@@ -86,6 +91,21 @@ func TestObjectsRefuseAnotherProvidersData(t *testing.T) {
 		d().(datasource.DataSourceWithConfigure).Configure(t.Context(), datasource.ConfigureRequest{ProviderData: "other"}, &resp)
 		if !resp.Diagnostics.HasError() {
 			t.Errorf("%T accepts it", d())
+		}
+	}
+}
+
+func TestEphemeralResourcesRefuseAnotherProvidersData(t *testing.T) {
+	t.Parallel()
+	p, ok := provider.New("test")().(frameworkprovider.ProviderWithEphemeralResources)
+	if !ok {
+		t.Fatal("the provider has no ephemeral resources")
+	}
+	for _, e := range p.EphemeralResources(t.Context()) {
+		var resp ephemeral.ConfigureResponse
+		e().(ephemeral.EphemeralResourceWithConfigure).Configure(t.Context(), ephemeral.ConfigureRequest{ProviderData: "other"}, &resp)
+		if !resp.Diagnostics.HasError() {
+			t.Errorf("%T accepts it", e())
 		}
 	}
 }

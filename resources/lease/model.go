@@ -14,16 +14,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 )
 
-// Model is the resource in configuration, plan and state.
-type Model struct {
+// Terms are what a lease is asked for with, by the resource and by the ephemeral resource.
+type Terms struct {
 	AgentDID         types.String   `tfsdk:"agent_did"`
 	EnvironmentID    types.String   `tfsdk:"environment_id"`
 	TTL              duration.Value `tfsdk:"ttl"`
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
-	OnExpiry         types.String   `tfsdk:"on_expiry"`
-	Timeouts         timeouts.Value `tfsdk:"timeouts"`
+}
+
+// Model is the resource in configuration, plan and state.
+type Model struct {
+	Terms
+	OnExpiry types.String   `tfsdk:"on_expiry"`
+	Timeouts timeouts.Value `tfsdk:"timeouts"`
 
 	ID         types.String  `tfsdk:"id"`
 	Owner      types.String  `tfsdk:"owner"`
@@ -56,16 +61,16 @@ func (m *Model) ref() sandbox.LeaseRef {
 }
 
 // expand returns the lease's own settings. What is null or unknown is left to the environment.
-func expand(ctx context.Context, m Model) (sandbox.LeaseSettings, diag.Diagnostics) {
+func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnostics) {
 	settings := sandbox.LeaseSettings{
-		TTL:         m.TTL.Pointer(),
-		SleepAfter:  m.SleepAfter.Pointer(),
-		MaxLifetime: m.MaxLifetime.Pointer(),
+		TTL:         t.TTL.Pointer(),
+		SleepAfter:  t.SleepAfter.Pointer(),
+		MaxLifetime: t.MaxLifetime.Pointer(),
 	}
 	var diags diag.Diagnostics
-	if !m.ExpiryConditions.IsNull() && !m.ExpiryConditions.IsUnknown() {
+	if !t.ExpiryConditions.IsNull() && !t.ExpiryConditions.IsUnknown() {
 		var conditions []types.String // of which some may be unknown
-		diags = m.ExpiryConditions.ElementsAs(ctx, &conditions, false)
+		diags = t.ExpiryConditions.ElementsAs(ctx, &conditions, false)
 		for _, c := range conditions {
 			settings.ExpiryConditions = append(settings.ExpiryConditions, c.ValueString())
 		}
@@ -104,16 +109,16 @@ func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) di
 	return nil
 }
 
-func (m *Model) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) diag.Diagnostics {
-	m.TTL = duration.FromPointer(s.TTL)
-	m.SleepAfter = duration.FromPointer(s.SleepAfter)
-	m.MaxLifetime = duration.FromPointer(s.MaxLifetime)
+func (t *Terms) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) diag.Diagnostics {
+	t.TTL = duration.FromPointer(s.TTL)
+	t.SleepAfter = duration.FromPointer(s.SleepAfter)
+	t.MaxLifetime = duration.FromPointer(s.MaxLifetime)
 	if len(s.ExpiryConditions) == 0 {
-		m.ExpiryConditions = types.SetNull(types.StringType)
+		t.ExpiryConditions = types.SetNull(types.StringType)
 		return nil
 	}
 	conditions, diags := types.SetValueFrom(ctx, types.StringType, s.ExpiryConditions)
-	m.ExpiryConditions = conditions
+	t.ExpiryConditions = conditions
 	return diags
 }
 

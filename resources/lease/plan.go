@@ -20,12 +20,12 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(validate(ctx, config)...)
+	resp.Diagnostics.Append(validate(ctx, config.Terms)...)
 }
 
 // validate checks the known values; an unknown one is taken to be valid.
-func validate(ctx context.Context, m Model) diag.Diagnostics {
-	settings, diags := expand(ctx, m)
+func validate(ctx context.Context, t Terms) diag.Diagnostics {
+	settings, diags := expand(ctx, t)
 	if diags.HasError() {
 		return diags
 	}
@@ -34,11 +34,11 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 			settings.ExpiryConditions[i] = "unknown.condition"
 		}
 	}
-	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Settings: settings}
-	if m.AgentDID.IsUnknown() {
+	ask := sandbox.Acquire{AgentDID: t.AgentDID.ValueString(), EnvironmentID: t.EnvironmentID.ValueString(), Settings: settings}
+	if t.AgentDID.IsUnknown() {
 		ask.AgentDID = "did:unknown:unknown"
 	}
-	if m.EnvironmentID.IsUnknown() {
+	if t.EnvironmentID.IsUnknown() {
 		ask.EnvironmentID = "unknown"
 	}
 	if err := ask.Validate(); err != nil {

@@ -56,7 +56,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	resp.Diagnostics.Append(diags...)
-	settings, diags := expand(ctx, m)
+	settings, diags := expand(ctx, m.Terms)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
@@ -144,7 +144,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	settings, diags := expand(ctx, m)
+	settings, diags := expand(ctx, m.Terms)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
@@ -184,13 +184,22 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	const failed = "Releasing Lease Failed"
 	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err == nil {
-		_, err = svc.Release(ctx, m.ref())
+		err = release(ctx, svc, m.ref())
 	}
-	neverMade := m.Generation.ValueInt64() == 0 && sandbox.ReasonOf(err) == sandbox.ReasonOtherOwner
-	if err == nil || sandbox.CodeOf(err) == sandbox.NotFound || sandbox.ReasonOf(err) == sandbox.ReasonOtherGeneration || neverMade {
-		return
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 	}
-	resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+}
+
+// release releases this generation of this owner, and waits until its sandbox is gone. One that has
+// ended, vanished, gone on to another generation or, without a generation, was never made is success.
+func release(ctx context.Context, svc sandbox.Leases, ref sandbox.LeaseRef) error {
+	_, err := svc.Release(ctx, ref)
+	neverMade := ref.Generation == 0 && sandbox.ReasonOf(err) == sandbox.ReasonOtherOwner
+	if neverMade || sandbox.CodeOf(err) == sandbox.NotFound || sandbox.ReasonOf(err) == sandbox.ReasonOtherGeneration {
+		return nil
+	}
+	return err
 }
 
 // ImportState adopts the lease with this id, with the owner that it has.

@@ -1,0 +1,216 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/ephemeral/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+)
+
+var (
+	_ ephemeral.EphemeralResourceWithClose          = (*Ephemeral)(nil)
+	_ ephemeral.EphemeralResourceWithConfigure      = (*Ephemeral)(nil)
+	_ ephemeral.EphemeralResourceWithRenew          = (*Ephemeral)(nil)
+	_ ephemeral.EphemeralResourceWithValidateConfig = (*Ephemeral)(nil)
+)
+
+// openTimeout is how long opening may take where the configuration says nothing. Closing, to which
+// Terraform hands no configuration, may take deleteTimeout.
+const (
+	openTimeout  = 5 * time.Minute
+	renewTimeout = time.Minute
+)
+
+// NewEphemeral returns the ephemeral resource, not configured.
+func NewEphemeral() ephemeral.EphemeralResource { return &Ephemeral{} }
+
+// Ephemeral holds one agent's lease while Terraform runs.
+type Ephemeral struct {
+	provider *configured.Provider
+}
+
+// EphemeralModel is the ephemeral resource in configuration and while it is open.
+type EphemeralModel struct {
+	Terms
+	Timeouts   timeouts.Value `tfsdk:"timeouts"`
+	ID         types.String   `tfsdk:"id"`
+	LedgerID   types.String   `tfsdk:"ledger_id"`
+	SandboxID  types.String   `tfsdk:"sandbox_id"`
+	Generation types.Int64    `tfsdk:"generation"`
+	Image      types.String   `tfsdk:"image"`
+	LeasedAt   types.String   `tfsdk:"leased_at"`
+}
+
+// held is what an open one remembers, so that it renews and releases nothing else.
+type held struct {
+	LedgerID string           `json:"ledger_id"`
+	Lease    sandbox.LeaseRef `json:"lease"`
+}
+
+const heldKey = "held"
+
+// Metadata names the ephemeral resource.
+func (e *Ephemeral) Metadata(_ context.Context, req ephemeral.MetadataRequest, resp *ephemeral.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_lease"
+}
+
+// Configure takes over the configured provider.
+func (e *Ephemeral) Configure(_ context.Context, req ephemeral.ConfigureRequest, resp *ephemeral.ConfigureResponse) {
+	p, diags := configured.From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	e.provider = p
+}
+
+// ValidateConfig applies the rules of the domain to what is known of the configuration.
+func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateConfigRequest, resp *ephemeral.ValidateConfigResponse) {
+	var config EphemeralModel
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(validate(ctx, config.Terms)...)
+}
+
+// Open acquires the lease for a new owner. Terraform does not close what failed to open, so that a
+// failed acquire takes back what it has left.
+func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *ephemeral.OpenResponse) {
+	var m EphemeralModel
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	timeout, diags := m.Timeouts.Open(ctx, openTimeout)
+	resp.Diagnostics.Append(diags...)
+	settings, diags := expand(ctx, m.Terms)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	const failed = "Opening Lease Failed"
+	svc, err := e.provider.Open(ctx)
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Owner: e.provider.NewOwner(), Settings: settings}
+	acquired, err := svc.Acquire(ctx, ask)
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
+		resp.Diagnostics.Append(takeBack(ctx, svc, ask)...)
+		return
+	}
+	l := acquired.Lease
+	if l.Status != sandbox.LeaseActive {
+		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.", l.ID, l.EndedBy, l.EndReason))
+		return
+	}
+	m.flatten(l, svc.LedgerID)
+	resp.Diagnostics.Append(resp.Result.Set(ctx, &m)...)
+	private, err := json.Marshal(held{LedgerID: svc.LedgerID, Lease: sandbox.LeaseRef{ID: l.ID, Generation: l.Generation, Owner: l.Owner}})
+	if err != nil {
+		panic(err) // strings and a number always encode
+	}
+	resp.Diagnostics.Append(resp.Private.SetKey(ctx, heldKey, private)...)
+	if resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(takeBack(ctx, svc, ask)...)
+		return
+	}
+	resp.RenewAt = renewAt(l)
+}
+
+// takeBack releases what is left of an acquire, whose owner nobody else has.
+func takeBack(ctx context.Context, svc sandbox.Leases, ask sandbox.Acquire) diag.Diagnostics {
+	l, ours := made(ctx, svc, ask)
+	if !ours {
+		return nil
+	}
+	return closed(context.WithoutCancel(ctx), svc, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation, Owner: l.Owner})
+}
+
+func (m *EphemeralModel) flatten(l sandbox.Lease, ledgerID string) {
+	m.ID = types.StringValue(l.ID)
+	m.LedgerID = types.StringValue(ledgerID)
+	m.SandboxID = value.String(l.SandboxID)
+	m.Generation = types.Int64Value(l.Generation)
+	m.Image = value.String(l.Image)
+	m.LeasedAt = value.Time(l.LeasedAt)
+}
+
+// renewAt is when half of the time is over that the lease has without any use, and zero once no
+// renewal makes it longer.
+func renewAt(l sandbox.Lease) time.Time {
+	if !l.ExpiresAt.Before(l.LeasedAt.Add(time.Duration(l.MaxLifetime))) {
+		return time.Time{}
+	}
+	return l.LastActivity.Add(l.ExpiresAt.Sub(l.LastActivity) / 2)
+}
+
+// Renew renews the lease. That it has ended meanwhile is an error, because what Terraform does with
+// it from here on would fail.
+func (e *Ephemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, resp *ephemeral.RenewResponse) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	h, svc, diags := e.reopen(ctx, "Renewing Lease Failed", req.Private)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	l, err := svc.Renew(ctx, sandbox.Renew{LeaseRef: h.Lease})
+	if err != nil {
+		resp.Diagnostics.Append(diagnose.Failed("Renewing Lease Failed", err, nil)...)
+		return
+	}
+	resp.RenewAt = renewAt(l)
+}
+
+// Close releases exactly the generation and owner that were opened, and waits until its sandbox is
+// gone. One that has ended meanwhile, or gone on to another generation, is success.
+func (e *Ephemeral) Close(ctx context.Context, req ephemeral.CloseRequest, resp *ephemeral.CloseResponse) {
+	h, svc, diags := e.reopen(ctx, "Closing Lease Failed", req.Private)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(closed(ctx, svc, h.Lease)...)
+}
+
+func closed(ctx context.Context, svc sandbox.Leases, ref sandbox.LeaseRef) diag.Diagnostics {
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	if err := release(ctx, svc, ref); err != nil {
+		return diagnose.Failed("Closing Lease Failed", err, nil)
+	}
+	return nil
+}
+
+// privateData is what Terraform hands back of an open one.
+type privateData interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+}
+
+// reopen returns what an open one remembers, and the service on the ledger where it was opened.
+func (e *Ephemeral) reopen(ctx context.Context, failed string, private privateData) (held, configured.Service, diag.Diagnostics) {
+	var h held
+	text, diags := private.GetKey(ctx, heldKey)
+	if diags.HasError() {
+		return held{}, configured.Service{}, diags
+	}
+	if err := json.Unmarshal(text, &h); err != nil {
+		diags.AddError(failed, fmt.Sprintf("What Terraform kept of the open lease, %q, cannot be read: %v. This is a defect; please report it.", text, err))
+		return held{}, configured.Service{}, diags
+	}
+	svc, err := e.provider.OpenLedger(ctx, h.LedgerID)
+	if err != nil {
+		diags.Append(diagnose.Failed(failed, err, nil)...)
+	}
+	return h, svc, diags
+}
