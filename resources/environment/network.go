@@ -133,11 +133,12 @@ func flattenRules(rules []sandbox.EgressRule) []string {
 	return texts
 }
 
-// flattenNetwork keeps the model's block when it says what the environment has.
+// flattenNetwork keeps the model's block, or that there is none, when that says what the environment has.
 func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
 	var now sandbox.EnvironmentSpec
 	diags := expandNetwork(ctx, m.Network, &now)
-	if m.Network != nil && now.Network == spec.Network && (now.Egress == nil) == (spec.Egress == nil) &&
+	now = now.WithDefaults()
+	if now.Network == spec.Network && (now.Egress == nil) == (spec.Egress == nil) &&
 		sameEgress(now.EgressRules(), spec.EgressRules()) {
 		return diags
 	}

@@ -166,6 +166,10 @@ func TestAccEnvironmentThatLetsOut(t *testing.T) {
 			return statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("allow"), knownvalue.SetExact(list))
 		}
 		resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: []resource.TestStep{
+			{
+				Config:            provider + regexp.MustCompile(`(?s)network \{.*?\}`).ReplaceAllString(minimal(w, ""), ""),
+				ConfigStateChecks: []statecheck.StateCheck{value("network", knownvalue.Null())},
+			},
 			{Config: block(""), ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("mode"), text("restricted")),
 			}},
