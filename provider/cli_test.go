@@ -250,6 +250,7 @@ func TestAccExamples(t *testing.T) {
 			w := providertest.New(t)
 			tf := copyExamples(t)
 			w.Watch(tf.LedgerURL())
+			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example")
 			chdir := "-chdir=" + dir
 			tf.Run(chdir, "apply", "-auto-approve", "-input=false")
 			if out := tf.Run(chdir, "plan", "-no-color", "-input=false"); !strings.Contains(out, "No changes.") {

@@ -33,6 +33,16 @@ type Model struct {
 	Env              types.Map      `tfsdk:"env"`
 	EnvPassthrough   types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked       types.Set      `tfsdk:"env_blocked"`
+	Secrets          types.Map      `tfsdk:"secrets"`
+	Mounts           types.List     `tfsdk:"mount"`
+	Copies           types.List     `tfsdk:"copy"`
+	State            *State         `tfsdk:"state"`
+	InitialState     types.Map      `tfsdk:"initial_state"`
+	Skills           types.Map      `tfsdk:"skills"`
+	Confinement      *Confinement   `tfsdk:"confinement"`
+	PostStart        types.List     `tfsdk:"post_start"`
+	Processes        types.List     `tfsdk:"process"`
+	PostMortem       duration.Value `tfsdk:"post_mortem"`
 	Labels           types.Map      `tfsdk:"labels"`
 	Epoch            types.Int64    `tfsdk:"epoch"`
 	ForceDestroy     types.Bool     `tfsdk:"force_destroy"`
@@ -65,7 +75,8 @@ type Usage struct {
 	CPUSharePercent types.Int64   `tfsdk:"cpu_share_percent"`
 }
 
-// expand returns what the model asks for. What is null or unknown stays zero.
+// expand returns what the model asks for. What is null or unknown stays zero, or
+// where zero is invalid is something that is not; secrets have their names only.
 func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	spec := sandbox.EnvironmentSpec{
@@ -77,6 +88,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		SleepMode:   sandbox.SleepMode(m.SleepMode.ValueString()),
 		TTL:         orZero(m.TTL),
 		MaxLifetime: orZero(m.MaxLifetime),
+		PostMortem:  m.PostMortem.Pointer(),
 	}
 	diags.Append(expandNetwork(ctx, m.Network, &spec)...)
 	spec.WarmPool = m.WarmPool.expand()
@@ -84,6 +96,15 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.Env = expandMap(ctx, m.Env, &diags)
 	spec.EnvPassthrough = known(expandStrings(ctx, m.EnvPassthrough, &diags))
 	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
+	spec.Secrets = m.secretNames()
+	spec.Mounts = expandMounts(ctx, m.Mounts, &diags)
+	spec.Copies = expandCopies(ctx, m.Copies, &diags)
+	spec.State = m.State.expand()
+	spec.InitialState = expandMap(ctx, m.InitialState, &diags)
+	spec.Skills = expandMap(ctx, m.Skills, &diags)
+	spec.Confinement = m.Confinement.expand()
+	spec.PostStart = expandPostStart(ctx, m.PostStart, &diags)
+	spec.Processes = expandProcesses(ctx, m.Processes, &diags)
 	spec.Labels = expandMap(ctx, m.Labels, &diags)
 	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
 		spec.ExpiryConditions = append(spec.ExpiryConditions, c.ValueString())
@@ -127,6 +148,12 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)
 	m.EnvPassthrough = flattenSet(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
 	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
+	m.flattenSecrets(ctx, spec.Secrets, &diags)
+	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
+	m.flattenState(ctx, spec, &diags)
+	m.flattenConfinement(spec.Confinement)
+	m.flattenCommands(ctx, spec, &diags)
+	m.PostMortem = duration.FromPointer(spec.PostMortem)
 	m.Labels = flattenMap(ctx, spec.Labels, m.Labels, &diags)
 	conditions, d := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
 	diags.Append(d...)

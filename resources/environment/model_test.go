@@ -21,9 +21,25 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 			Resources: sandbox.Resources{MemoryMB: 100, CPUMillis: 333, PIDs: 77, DiskMB: 2000},
 			TTL:       sandbox.Duration(90 * time.Minute), MaxLifetime: sandbox.Duration(time.Hour), SleepAfter: &never,
 			ExpiryConditions: []string{"a.b", "c.d"}, Env: map[string]string{"A": "1"}, Labels: map[string]string{"b": "2"},
-			HostAccess: sandbox.HostAccess{EnvPassthrough: []string{"HOME", "PATH"}, EnvBlocked: []string{"X"}},
-			WarmPool:   &sandbox.WarmPool{Size: 3, TTL: sandbox.Duration(time.Hour), Paused: true},
-			Budget:     &sandbox.Budget{Monthly: 1234567890},
+			HostAccess: sandbox.HostAccess{
+				EnvPassthrough: []string{"HOME", "PATH"}, EnvBlocked: []string{"X"},
+				Mounts: []sandbox.Mount{{Source: "/maps", Target: "/maps", Writable: true}, {Source: "/rules", Target: "/rules"}},
+				Copies: []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}},
+			},
+			Secrets:      []string{"a", "b.txt"},
+			PostMortem:   &never,
+			State:        &sandbox.StateSpec{Scope: sandbox.ScopeAgent, CheckpointEvery: &never, OnPersistFailure: sandbox.PersistDiscard, RetryFor: sandbox.Duration(time.Hour), SizeLimitMB: 3},
+			InitialState: map[string]string{"a": "1"}, Skills: map[string]string{"b": "2"},
+			Confinement: sandbox.Confinement{
+				User: "0:7", AllowRoot: true, Runtime: "runsc", SeccompProfile: "{}", TmpMB: 1, RunMB: 2, OpenFiles: 99, DiskLimit: sandbox.DiskEnforced,
+			},
+			PostStart: []sandbox.PostStart{{Command: []string{"a", ""}, Env: map[string]string{"A": "1"}, User: "7", Timeout: sandbox.Duration(time.Minute)}, {Command: []string{"b"}}},
+			Processes: []sandbox.ProcessSpec{
+				{Name: "a", Command: []string{"a"}, Env: map[string]string{"A": "1"}, Cwd: "/data", User: "7", Restart: sandbox.RestartAlways},
+				{Name: "b", Command: []string{"b"}, Restart: sandbox.RestartNo},
+			},
+			WarmPool: &sandbox.WarmPool{Size: 3, TTL: sandbox.Duration(time.Hour), Paused: true},
+			Budget:   &sandbox.Budget{Monthly: 1234567890},
 		},
 		"an egress": {Image: "player", Network: sandbox.NetworkRestricted, Egress: &sandbox.Egress{
 			Allow:        []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080, 8443}}},

@@ -97,6 +97,27 @@ resource "sandbox_environment" "test" {
   budget {
     monthly_usd = "${terraform_data.count.output}.00"
   }
+  secrets       = { token = { value_wo = terraform_data.text.output, value_wo_version = terraform_data.count.output } }
+  initial_state = { "a.txt" = terraform_data.text.output }
+  state {
+    scope         = terraform_data.text.output == "x" ? "agent" : "agent_environment"
+    size_limit_mb = terraform_data.count.output
+  }
+  confinement {
+    user       = "${terraform_data.count.output - 2}:0"
+    allow_root = terraform_data.text.output == "x"
+  }
+  post_start {
+    command = [terraform_data.text.output]
+    timeout = "${terraform_data.count.output}s"
+  }
+  dynamic "process" {
+    for_each = range(terraform_data.count.output)
+    content {
+      name    = "p${process.value}"
+      command = split(",", terraform_data.text.output)
+    }
+  }
   network {
     mode = terraform_data.text.output == "x" ? "none" : "full"
   }
@@ -155,6 +176,27 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{"budget {}", `budget.monthly_usd`},
 		{"budget {\n monthly_usd = \"0\"\n}", `budget.monthly_usd must be more than 0`},
 		{"budget {\n monthly_usd = \"much\"\n}", `must be an amount of US dollars`},
+		{`secrets = { "a/b" = { value_wo = "x", value_wo_version = 1 } }`, `secrets "a/b" is no name of a secret`},
+		{`secrets = { a = { value_wo = "", value_wo_version = 1 } }`, `The value of secret a must be 1 to 65536 bytes long, not 0`},
+		{`secrets = { a = { value_wo_version = 1 } }`, `value_wo`},
+		{"mount {\n source = \"maps\"\n target = \"/maps\"\n}", `mount[0].source must be an absolute path`},
+		{"mount {\n source = \"/maps\"\n target = \"/etc/maps\"\n}", `mount[0].target must not lie in /etc`},
+		{"copy {\n source = \"/maps\"\n target = \"/maps\"\n}", `copy[0].target must be an absolute path under /workspace or /data`},
+		{"state {\n scope = \"game\"\n}", `state.scope must be agent_environment or agent`},
+		{"state {\n size_limit_mb = 99999\n}", `state.size_limit_mb must be between 1 and 10240`},
+		{`initial_state = { "/a" = "" }`, `initial_state["/a"] the name must be a clean path`},
+		{`skills = { "A" = "" }`, `skills["A"] the name must be 1 to 63 characters`},
+		{"confinement {\n user = \"root\"\n}", `confinement.user must be uid:gid in numbers`},
+		{"confinement {\n user = \"0\"\n}", `or set allow_root`},
+		{"confinement {\n open_files = 1\n}", `confinement.open_files must be between 64 and 1048576`},
+		{"confinement {\n seccomp_profile = \"unconfined\"\n}", `confinement.seccomp_profile must be the text of a profile`},
+		{"confinement {\n disk_limit = \"some\"\n}", `confinement.disk_limit must be billed or enforced`},
+		{"post_start {\n command = []\n}", `post_start[0].command must name a program`},
+		{"post_start {\n command = [\"a\"]\n timeout = \"2h\"\n}", `post_start[0].timeout must be between 1s and`},
+		{"post_start {\n command = [\"a\"]\n env = { AGENT_DID = \"x\" }\n}", `post_start[0].env["AGENT_DID"] is set by the system`},
+		{"process {\n name = \"A\"\n command = [\"a\"]\n}", `process[0].name must be 1 to 63 characters`},
+		{"process {\n name = \"a\"\n command = [\"a\"]\n restart = \"maybe\"\n}", `process[0].restart must be no or always`},
+		{`post_mortem = "721h"`, `post_mortem must be between 0s`},
 		{`instance_type = "huge"`, `"lite" "basic" "standard-1"`},
 		{"instance_type = \"lite\"\nresources {}", `instance_type`},
 		{"resources {\n memory_mb = 1\n}", `memory_mb must be between 512 and 32768, not 1`},

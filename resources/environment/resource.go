@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
@@ -52,6 +53,10 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
+	var secrets types.Map
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
+	values, diags := secretValues(ctx, secrets, types.MapNull(types.StringType))
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -63,7 +68,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	owner := r.provider.NewOwner()
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
-		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, CreateOnly: true,
+		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values, CreateOnly: true,
 	})
 	if err != nil {
 		resp.Diagnostics.Append(createFailed(failed, m, err)...)
@@ -156,6 +161,11 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
+	var secrets, sent types.Map
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
+	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("secrets"), &sent)...)
+	values, diags := secretValues(ctx, secrets, sent)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -166,7 +176,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
-		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
+		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values,
 	})
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, place)...)

@@ -94,7 +94,9 @@ func attributes() map[string]schema.Attribute {
 			Validators:          []validator.String{dollars{}, stringvalidator.AlsoRequires(path.MatchRoot("expected_usage"))},
 		},
 	}
+	all["secrets"] = secretsAttribute()
 	maps.Copy(all, variableAttributes())
+	maps.Copy(all, contentAttributes())
 	maps.Copy(all, leaseAttributes())
 	maps.Copy(all, computedAttributes())
 	return all
@@ -107,6 +109,7 @@ func leaseAttributes() map[string]schema.Attribute {
 		"max_lifetime": durationAttribute("A lease ends this long after it began, however often it is renewed; no code of a sandbox runs beyond it, even when nothing else works. "+
 			"`1s` to `8760h`. Leases that exist keep theirs.", sandbox.DefaultMaxLifetime),
 		"sleep_after": durationAttribute("A sandbox that was not used for this long sleeps until it is used again; `0s` turns that off. It needs a running reconciler.", sandbox.DefaultSleepAfter),
+		"post_mortem": durationAttribute("How long a sandbox that failed after it was ready is kept, stopped, to be looked at, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
 		"sleep_mode": schema.StringAttribute{
 			MarkdownDescription: "`pause` keeps processes and memory, `stop` ends processes and frees memory; both keep `/workspace`. Default: `pause`.",
 			Optional:            true,
@@ -168,9 +171,15 @@ func blocks() map[string]schema.Block {
 				},
 			},
 		},
-		"network":   networkBlock(),
-		"warm_pool": poolBlock(),
-		"budget":    budgetBlock(),
+		"network":     networkBlock(),
+		"warm_pool":   poolBlock(),
+		"budget":      budgetBlock(),
+		"mount":       mountBlock(),
+		"copy":        copyBlock(),
+		"state":       stateBlock(),
+		"confinement": confinementBlock(),
+		"post_start":  postStartBlock(),
+		"process":     processBlock(),
 		"expected_usage": schema.SingleNestedBlock{
 			MarkdownDescription: "How much the environment is expected to be used, for the estimated cost. It limits nothing.",
 			Attributes: map[string]schema.Attribute{

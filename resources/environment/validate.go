@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
@@ -30,6 +31,10 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		return diags
 	}
 	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec.WithDefaults()}
+	put.SecretValues, diags = secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
+	if diags.HasError() {
+		return diags
+	}
 	if m.Name.IsUnknown() {
 		put.ID = "unknown"
 	}
@@ -70,6 +75,15 @@ func place(field string) (path.Path, string, bool) {
 		return path.Root("resources").AtName(rest), rest, true
 	case head == "env":
 		return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true
+	case head == "secret_values":
+		at := path.Root("secrets").AtMapKey(rest).AtName("value_wo")
+		return at, "The value of secret " + rest, true
+	case head == "initial_state" || head == "skills":
+		if rest == "" {
+			return path.Root(head), head, true
+		}
+		at := path.Root(head).AtMapKey(rest)
+		return at, at.String(), true
 	case strings.HasPrefix(field, "expiry_conditions"):
 		return path.Root("expiry_conditions"), "Every expiry condition", true
 	default:
@@ -78,10 +92,16 @@ func place(field string) (path.Path, string, bool) {
 	}
 }
 
+// listBlocks are the blocks of lists whose name in the domain is another.
+var listBlocks = map[string]string{"mounts": "mount", "copies": "copy", "processes": "process"}
+
 // locate finds a field that the configuration has under the domain's name, or in a block for each of
 // a list: mounts[1].source is mount[1].source.
 func locate(head, rest string) path.Path {
 	name, index, listed := strings.Cut(strings.TrimSuffix(head, "]"), "[")
+	if block, ok := listBlocks[name]; ok {
+		name = block
+	}
 	at := path.Root(name)
 	switch name {
 	case "env_passthrough", "env_blocked": // sets: what is wrong names the element
