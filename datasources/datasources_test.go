@@ -96,6 +96,29 @@ data "sandbox_cost" "by_agent" {
   from           = %q
 }
 data "sandbox_cost" "future" { from = "2100-01-01T00:00:00Z" }
+data "sandbox_drift" "bob" { lease_id = "did:plc:bob::${local.name}" }
+data "sandbox_drift" "alice" { lease_id = "did:plc:alice::${local.name}" }
+data "sandbox_environments" "open" {
+  type   = "rpg"
+  status = "open"
+}
+data "sandbox_environments" "coding" { type = "coding" }
+data "sandbox_events" "all" { environment_id = local.name }
+data "sandbox_events" "first" {
+  environment_id = local.name
+  limit          = 1
+}
+data "sandbox_events" "next" {
+  environment_id = local.name
+  after_id       = data.sandbox_events.first.next_after_id
+}
+data "sandbox_events" "ended" {
+  lease_id = "did:plc:bob::${local.name}"
+  type     = "lease.*"
+}
+data "sandbox_events" "alice" { sandbox_id = data.sandbox_lease.by_names.sandbox_id }
+data "sandbox_price_book" "docker" {}
+data "sandbox_container_image" "used" { name = data.sandbox_environment.e.image }
 data "sandbox_drift" "all" { environment_id = local.name }
 data "sandbox_drift" "elsewhere" { environment_id = "no-such-game" }
 data "sandbox_drift" "open" {
@@ -127,6 +150,23 @@ data "sandbox_drift" "open" {
 				at("cost.by_agent", top("total").AtMapKey("awake_hours"), knownvalue.NotNull()), at("cost.by_agent", top("as_of"), moment),
 				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)), at("cost.future", top("total").AtMapKey("net_usd"), text("0.00")),
 
+				at("drift.bob", top("findings"), knownvalue.ListSizeExact(1)), at("drift.alice", top("findings"), knownvalue.ListSizeExact(0)),
+				at("environments.open", top("environments"), knownvalue.ListSizeExact(1)), at("environments.open", top("environments").AtSliceIndex(0).AtMapKey("name"), text(w.Name)),
+				at("environments.open", top("environments").AtSliceIndex(0).AtMapKey("owner"), text("test")), at("environments.coding", top("environments"), knownvalue.ListSizeExact(0)),
+
+				at("events.all", top("events").AtSliceIndex(0).AtMapKey("type"), text("environment.created")), at("events.all", top("events").AtSliceIndex(0).AtMapKey("at"), moment),
+				at("events.all", top("events").AtSliceIndex(0).AtMapKey("sandbox_id"), knownvalue.Null()), at("events.all", top("next_after_id"), knownvalue.Null()),
+				at("events.first", top("events"), knownvalue.ListSizeExact(1)), at("events.first", top("next_after_id"), knownvalue.NotNull()),
+				at("events.next", top("events").AtSliceIndex(0).AtMapKey("type"), text("sandbox.accepted")), at("events.next", top("events").AtSliceIndex(0).AtMapKey("sequence"), number(1)),
+				at("events.ended", top("events"), knownvalue.ListSizeExact(1)), at("events.ended", top("events").AtSliceIndex(0).AtMapKey("type"), text("lease.ended")),
+				at("events.ended", top("events").AtSliceIndex(0).AtMapKey("data"), knownvalue.StringRegexp(regexp.MustCompile("vanished"))),
+				at("events.alice", top("events").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(alice, w.Name))), at("events.alice", top("events").AtSliceIndex(0).AtMapKey("generation"), number(1)),
+
+				at("price_book.docker", top("backend"), text("docker")), at("price_book.docker", top("name"), text("free")), at("price_book.docker", top("cpu_second_usd"), text("0.00")),
+				at("price_book.docker", top("included").AtMapKey("cpu_seconds"), number(0)), at("price_book.docker", top("as_of"), knownvalue.Null()),
+				at("container_image.used", top("reference"), knownvalue.StringRegexp(regexp.MustCompile("^sha256:[0-9a-f]{64}$"))),
+				at("container_image.used", top("instance"), knownvalue.NotNull()), at("container_image.used", top("context_hash"), knownvalue.Null()),
+
 				at("drift.all", top("findings"), knownvalue.ListSizeExact(1)), at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("kind"), text("vanished")),
 				at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(bob, w.Name))),
 				at("drift.elsewhere", top("findings"), knownvalue.ListSizeExact(0)),
@@ -147,6 +187,11 @@ func TestAccDataSourcesErrors(t *testing.T) {
 			{Config: w.Embedded() + `data "sandbox_lease" "l" { agent_did = "did:plc:a" }`, ExpectError: regexp.MustCompile(`environment_id`)},
 			{Config: w.Embedded() + `data "sandbox_lease" "l" {}`, ExpectError: regexp.MustCompile(`Invalid Attribute Combination`)},
 			{Config: w.Embedded() + `data "sandbox_leases" "l" { status = "dead" }`, ExpectError: regexp.MustCompile(`status value must be one of`)},
+			{Config: w.Embedded() + `data "sandbox_environments" "e" { type = "chess" }`, ExpectError: regexp.MustCompile(`type value must be one of`)},
+			{Config: w.Embedded() + `data "sandbox_events" "e" { limit = 0 }`, ExpectError: regexp.MustCompile(`limit value must be between 1 and 1000`)},
+			{Config: w.Embedded() + `data "sandbox_events" "e" { after_id = 99 }`, ExpectError: regexp.MustCompile(`(?s)Reading Events Failed.*99`)},
+			{Config: w.Embedded() + `data "sandbox_price_book" "b" { backend = "cloudflare" }`, ExpectError: regexp.MustCompile(`has\s+no\s+prices\s+for\s+it,\s+only\s+for\s+\[docker\]`)},
+			{Config: w.Embedded() + `data "sandbox_container_image" "i" { name = "no-such-image" }`, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*no-such-image`)},
 			{Config: w.Embedded() + `data "sandbox_cost" "c" { from = "yesterday" }`, ExpectError: regexp.MustCompile(`must be a time in RFC 3339`)},
 		},
 	})

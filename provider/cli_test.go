@@ -259,12 +259,20 @@ func TestAccExamples(t *testing.T) {
 			tf.Run(chdir, "destroy", "-auto-approve", "-input=false")
 		})
 	}
+	t.Run("data-sources of an empty ledger", func(t *testing.T) {
+		t.Parallel()
+		providertest.New(t)
+		tf := copyExamples(t)
+		for _, name := range []string{"cost", "drift", "environments", "events", "leases", "price_book"} {
+			tf.Run("-chdir=examples/data-sources/sandbox_"+name, "apply", "-auto-approve", "-input=false")
+		}
+	})
 	t.Run("validate", func(t *testing.T) {
 		t.Parallel()
 		providertest.New(t)
 		tf := copyExamples(t)
 		dirs, err := filepath.Glob("../examples/data-sources/*")
-		if err != nil || len(dirs) < 5 {
+		if err != nil || len(dirs) < 9 {
 			t.Fatalf("found %v, %v", dirs, err)
 		}
 		for _, dir := range append(dirs, "../examples/provider") {

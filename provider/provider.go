@@ -16,11 +16,15 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
+	imagedata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/containerimage"
 	costdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/cost"
 	driftdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/drift"
 	environmentdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/environment"
+	environmentsdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/environments"
+	eventsdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/events"
 	leasedata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
 	leasesdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/leases"
+	pricebookdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/pricebook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
@@ -117,10 +121,14 @@ func (p *Provider) EphemeralResources(context.Context) []func() ephemeral.Epheme
 func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
 		environmentdata.NewDataSource,
+		environmentsdata.NewDataSource,
 		leasedata.NewDataSource,
 		leasesdata.NewDataSource,
 		costdata.NewDataSource,
 		driftdata.NewDataSource,
+		eventsdata.NewDataSource,
+		pricebookdata.NewDataSource,
+		imagedata.NewDataSource,
 	}
 }
 

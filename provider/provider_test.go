@@ -42,7 +42,7 @@ func TestSchemasAreValidAndDescribed(t *testing.T) {
 	for name, s := range schemas.EphemeralResourceSchemas {
 		all["ephemeral."+name] = s.Block
 	}
-	if len(all) != 1+4+5+1 {
+	if len(all) != 1+4+9+1 {
 		t.Errorf("%d schemas", len(all))
 	}
 	for name, b := range all {

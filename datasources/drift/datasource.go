@@ -27,6 +27,7 @@ type DataSource struct {
 // Model is the data source in configuration and state.
 type Model struct {
 	EnvironmentID types.String `tfsdk:"environment_id"`
+	LeaseID       types.String `tfsdk:"lease_id"`
 	OpenOnly      types.Bool   `tfsdk:"open_only"`
 	Findings      []Finding    `tfsdk:"findings"`
 }
@@ -59,6 +60,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "Differences between ledger and backend, kept as records: the newest 1000, newest first. Without a reconciler they are found when Terraform reads a lease.",
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment.", Optional: true},
+			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`.", Optional: true},
 			"open_only":      schema.BoolAttribute{MarkdownDescription: "Only findings that are not resolved. Default: `false`.", Optional: true},
 			"findings": schema.ListNestedAttribute{
 				MarkdownDescription: "The findings.",
@@ -109,7 +111,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	var found []sandbox.DriftFinding
 	if err == nil {
 		found, err = svc.ListDrift(ctx, sandbox.DriftFilter{
-			EnvironmentID: m.EnvironmentID.ValueString(), OpenOnly: m.OpenOnly.ValueBool(), Limit: sandbox.MaxPage,
+			EnvironmentID: m.EnvironmentID.ValueString(), LeaseID: m.LeaseID.ValueString(), OpenOnly: m.OpenOnly.ValueBool(), Limit: sandbox.MaxPage,
 		})
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ type DataSource struct {
 	provider *configured.Provider
 }
 
-// Model is the data source in configuration and state.
+// Model is an environment as the data sources show it.
 type Model struct {
 	Name             types.String   `tfsdk:"name"`
 	Owner            types.String   `tfsdk:"owner"`
@@ -61,13 +61,16 @@ func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest,
 
 // Schema describes the data source.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	attributes := Attributes()
+	attributes["name"] = schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "An environment as the ledger has it, whoever made it.",
-		Attributes:          attributes(),
+		Attributes:          attributes,
 	}
 }
 
-func attributes() map[string]schema.Attribute {
+// Attributes describes an environment as the data sources show it; all are computed.
+func Attributes() map[string]schema.Attribute {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 	}
@@ -81,7 +84,7 @@ func attributes() map[string]schema.Attribute {
 		return schema.MapAttribute{MarkdownDescription: description, Computed: true, ElementType: types.StringType}
 	}
 	return map[string]schema.Attribute{
-		"name":         schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true},
+		"name":         text("Name of the environment."),
 		"owner":        text("Who may change it: an API token, or one Terraform object."),
 		"type":         text("`rpg`, `catan`, `coding` or `custom`."),
 		"backend":      text("Where sandboxes run."),
@@ -133,12 +136,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed("Reading Environment Failed", err, nil)...)
 		return
 	}
-	m, diags := flatten(ctx, env)
+	m, diags := Flatten(ctx, env)
 	resp.Diagnostics.Append(diags...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-func flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnostics) {
+// Flatten returns an environment as the data sources show it.
+func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnostics) {
 	spec := env.WithDefaults()
 	conditions, diags := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
 	variables, d := types.MapValueFrom(ctx, types.StringType, spec.Env)
