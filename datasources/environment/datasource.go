@@ -45,6 +45,9 @@ type Model struct {
 	SleepMode        types.String   `tfsdk:"sleep_mode"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
 	Env              types.Map      `tfsdk:"env"`
+	Secrets          types.Set      `tfsdk:"secrets"`
+	Budget           *Budget        `tfsdk:"budget"`
+	WarmPool         *WarmPool      `tfsdk:"warm_pool"`
 	Labels           types.Map      `tfsdk:"labels"`
 	Epoch            types.Int64    `tfsdk:"epoch"`
 	Status           types.String   `tfsdk:"status"`
@@ -103,6 +106,9 @@ func Attributes() map[string]schema.Attribute {
 			MarkdownDescription: "Conditions that end leases of the environment.", Computed: true, ElementType: types.StringType,
 		},
 		"env":        texts("Environment variables of the sandboxes."),
+		"secrets":    schema.SetAttribute{MarkdownDescription: "Names of the secrets that sandboxes find in `/run/secrets`.", Computed: true, ElementType: types.StringType},
+		"budget":     budgetAttribute(),
+		"warm_pool":  poolAttribute(),
 		"labels":     texts("Labels of the environment."),
 		"epoch":      figure("Counts the reopenings that were asked for by number."),
 		"status":     text("`open`, `ended` (by a condition), `deleting` or `destroyed`."),
@@ -149,6 +155,8 @@ func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnost
 	diags.Append(d...)
 	labels, d := types.MapValueFrom(ctx, types.StringType, spec.Labels)
 	diags.Append(d...)
+	secrets, d := types.SetValueFrom(ctx, types.StringType, append([]string{}, spec.Secrets...))
+	diags.Append(d...)
 	return Model{
 		Name:             types.StringValue(env.ID),
 		Owner:            types.StringValue(env.Owner),
@@ -167,6 +175,9 @@ func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnost
 		SleepMode:        value.String(spec.SleepMode),
 		ExpiryConditions: conditions,
 		Env:              variables,
+		Secrets:          secrets,
+		Budget:           flattenBudget(env.BudgetUse),
+		WarmPool:         flattenPool(spec.WarmPool, env.Pool),
 		Labels:           labels,
 		Epoch:            types.Int64Value(env.Epoch),
 		Status:           value.String(env.Status),

@@ -53,6 +53,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 			Steps: []resource.TestStep{
 				{
 					Config: provider + minimal(w, `
+  secrets         = { token = { value_wo = "hunter2", value_wo_version = 1 } }
   env             = { SEASON = "3" }
   env_passthrough = ["PATH", "HOME"]
   env_blocked     = ["HOUSE_RULES"]
@@ -95,6 +96,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
   }
 `),
 					Check: asks(w, func(s *sandbox.EnvironmentSpec) {
+						s.Secrets = []string{"token"}
 						s.Env = map[string]string{"SEASON": "3"}
 						s.EnvPassthrough, s.EnvBlocked = []string{"HOME", "PATH"}, []string{"HOUSE_RULES"}
 						s.WarmPool = &sandbox.WarmPool{Size: 2, TTL: sandbox.Duration(90 * time.Minute), Paused: true}
