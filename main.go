@@ -1,5 +1,6 @@
 // Command terraform-provider-sandbox is two programs in one binary: started by Terraform it is the
 // provider; as `terraform-provider-sandbox reconciler …` it is the reconciler and its command line.
+// `terraform-provider-sandbox plan-summary` tells reviewers what a plan means.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 )
@@ -17,8 +19,13 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "reconciler" {
-		os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.NewServeCommand(version)), os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "reconciler":
+			os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.NewServeCommand(version)), os.Args[2:]))
+		case "plan-summary":
+			os.Exit(cli.Run(context.Background(), plansummary.NewCommand(), os.Args[2:]))
+		}
 	}
 	if err := serveProvider(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

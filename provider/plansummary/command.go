@@ -1,0 +1,47 @@
+// Package plansummary tells what a Terraform plan changes in the cost of sandboxes, and what has
+// drifted, as Markdown for the review of a pull request.
+package plansummary
+
+import (
+	"io"
+
+	tfjson "github.com/hashicorp/terraform-json"
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// NewCommand returns the command plan-summary, which reads a plan from its standard input.
+func NewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:           "plan-summary",
+		Short:         "Write what a Terraform plan changes in cost, and what has drifted, as Markdown",
+		Example:       "  terraform plan -out=planned\n  terraform show -json planned | terraform-provider-sandbox plan-summary",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := read(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), Markdown(plan))
+			return err
+		},
+	}
+}
+
+// read decodes a plan. Errors: Invalid.
+func read(in io.Reader) (*tfjson.Plan, error) {
+	const next = "pipe in what terraform show -json prints of a plan that terraform plan -out has saved"
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input: %w: %s", err, next)
+	}
+	plan := &tfjson.Plan{}
+	plan.UseJSONNumber(true)
+	if err := plan.UnmarshalJSON(text); err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input, of %d bytes: %w: %s", len(text), err, next)
+	}
+	return plan, nil
+}

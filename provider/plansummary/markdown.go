@@ -1,0 +1,159 @@
+package plansummary
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Markdown returns the summary of a plan: one table each of costs, of what drifted, of what ended by
+// the rules, and of what is planned. What there is nothing of has no table.
+func Markdown(plan *tfjson.Plan) string {
+	var b strings.Builder
+	b.WriteString("## Sandboxes in this plan\n")
+	planned := ours(plan.ResourceChanges)
+	drifted, ended := tellApart(ours(plan.ResourceDrift))
+	sections := []string{costs(planned), drift(drifted, planned), ends(ended, planned), changes(planned)}
+	for _, s := range sections {
+		if s != "" {
+			b.WriteString("\n" + s)
+		}
+	}
+	if strings.Join(sections, "") == "" {
+		b.WriteString("\nNothing changes, and nothing has drifted.\n")
+	}
+	return b.String()
+}
+
+// ours are the changes of resources of this provider, whatever registry it came from.
+func ours(all []*tfjson.ResourceChange) []*tfjson.ResourceChange {
+	var found []*tfjson.ResourceChange
+	for _, c := range all {
+		if c.Mode == tfjson.ManagedResourceMode && c.Change != nil && strings.HasSuffix(c.ProviderName, "/sandbox-lease/sandbox") {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// tellApart divides what Terraform saw changed into drift and what ended as it was meant to.
+func tellApart(seen []*tfjson.ResourceChange) (drifted, ended []*tfjson.ResourceChange) {
+	for _, c := range seen {
+		by, _ := attribute(c.Change.After, "ended_by").(string)
+		if sandbox.EndedBy(by).EndedByRules() { // an environment's is the condition
+			ended = append(ended, c)
+		} else {
+			drifted = append(drifted, c)
+		}
+	}
+	return drifted, ended
+}
+
+func drift(drifted, planned []*tfjson.ResourceChange) string {
+	if len(drifted) == 0 {
+		return ""
+	}
+	rows := "### Drift\n\n| object | what was found | next |\n|---|---|---|\n"
+	for _, c := range drifted {
+		found := "vanished"
+		if !c.Change.Actions.Delete() {
+			found = strings.Join(differences(c.Change), "<br>")
+		}
+		rows += fmt.Sprintf("| %s | %s | %s |\n", code(c.Address), found, next(c.Address, planned))
+	}
+	return rows
+}
+
+func ends(ended, planned []*tfjson.ResourceChange) string {
+	if len(ended) == 0 {
+		return ""
+	}
+	rows := "### Ended\n\nBy the rules, which is no drift.\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
+	for _, c := range ended {
+		rows += fmt.Sprintf("| %s | %s | %s | %s |\n", code(c.Address), shown(c.Change.After, c.Change.AfterSensitive, "ended_by"),
+			shown(c.Change.After, c.Change.AfterSensitive, "end_reason"), next(c.Address, planned))
+	}
+	return rows
+}
+
+func changes(planned []*tfjson.ResourceChange) string {
+	rows := ""
+	for _, c := range planned {
+		if !c.Change.Actions.NoOp() {
+			rows += fmt.Sprintf("| %s | %s |\n", code(c.Address), action(c.Change.Actions))
+		}
+	}
+	if rows == "" {
+		return ""
+	}
+	return "### Changes\n\n| object | action |\n|---|---|\n" + rows
+}
+
+// next is what is planned for an object.
+func next(address string, planned []*tfjson.ResourceChange) string {
+	i := slices.IndexFunc(planned, func(c *tfjson.ResourceChange) bool { return c.Address == address })
+	if i < 0 {
+		return "nothing is planned"
+	}
+	return action(planned[i].Change.Actions)
+}
+
+func action(a tfjson.Actions) string {
+	switch {
+	case a.NoOp():
+		return "nothing is planned"
+	case a.Replace():
+		return "replace"
+	default:
+		var words []string
+		for _, word := range a {
+			words = append(words, string(word))
+		}
+		return strings.Join(words, ", ")
+	}
+}
+
+// differences are the attributes that differ, by name.
+func differences(c *tfjson.Change) []string {
+	before, _ := c.Before.(map[string]any)
+	after, _ := c.After.(map[string]any)
+	var found []string
+	for name := range after {
+		if fmt.Sprint(before[name]) != fmt.Sprint(after[name]) {
+			found = append(found, fmt.Sprintf("%s: expected %s, observed %s", code(name), shown(c.Before, c.BeforeSensitive, name), shown(c.After, c.AfterSensitive, name)))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// shown is an attribute's value, if it is a single one and not sensitive.
+func shown(object, sensitive any, name string) string {
+	if attribute(sensitive, name) == true {
+		return "(sensitive)"
+	}
+	switch v := attribute(object, name).(type) {
+	case nil:
+		return "none"
+	case map[string]any, []any: // of which a part may be sensitive
+		return "(several values)"
+	default:
+		return code(fmt.Sprint(v))
+	}
+}
+
+func attribute(object any, name string) any {
+	m, _ := object.(map[string]any)
+	return m[name]
+}
+
+// code is text as it is: what a game server said of an end must make no link, mention or table of
+// its own.
+func code(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return "`" + strings.NewReplacer("`", "'", "|", `\|`).Replace(s) + "`"
+}

@@ -1,0 +1,106 @@
+package plansummary_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
+)
+
+func summarize(t *testing.T, plan string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := plansummary.NewCommand()
+	cmd.SetArgs(nil)
+	cmd.SetIn(strings.NewReader(plan))
+	cmd.SetOut(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func plan(changes, drift string) string {
+	return `{"format_version": "1.2", "resource_changes": [` + changes + `], "resource_drift": [` + drift + `]}`
+}
+
+func object(kind, name, change string) string {
+	return `{"address": "` + kind + `.` + name + `", "mode": "managed", "type": "` + kind + `", "name": "` + name +
+		`", "provider_name": "registry.terraform.io/sandbox-lease/sandbox", "change": ` + change + `}`
+}
+
+func TestCostsAreComparedAndSummed(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, plan(
+		object("sandbox_environment", "a", `{"actions": ["update"], "before": {"estimated_monthly_cost_usd": "10.00"}, "after": {"estimated_monthly_cost_usd": "7.50"}}`)+","+
+			object("sandbox_environment", "b", `{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": "15.61"}}`)+","+
+			object("sandbox_environment", "c", `{"actions": ["delete"], "before": {"estimated_monthly_cost_usd": "1.00"}, "after": null}`)+","+
+			object("sandbox_environment", "free", `{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": null}}`), ""))
+	want := `### Estimated cost of a month
+
+| environment | before | after | difference |
+|---|--:|--:|--:|
+| ` + "`sandbox_environment.a`" + ` | $10.00 | $7.50 | -$2.50 |
+| ` + "`sandbox_environment.b`" + ` | none | $15.61 | +$15.61 |
+| ` + "`sandbox_environment.c`" + ` | $1.00 | none | -$1.00 |
+| **total** | $11.00 | $23.11 | **+$12.11** |
+`
+	if err != nil || !strings.Contains(got, want) {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestAnEstimateThatIsNotKnownYetIsNotCounted(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, plan(object("sandbox_environment", "a",
+		`{"actions": ["create"], "before": null, "after": {}, "after_unknown": {"estimated_monthly_cost_usd": true}}`), ""))
+	if err != nil || !strings.Contains(got, "| none | known after apply |  |") || !strings.Contains(got, "**not known yet**") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// A reason is what a game server said; it must not write into somebody's pull request.
+func TestTextOfOthersStaysText(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, plan("", object("sandbox_lease", "a",
+		`{"actions": ["update"], "before": {}, "after": {"ended_by": "condition", "end_reason": "x | y\n`+"`"+`@everyone <b>"}}`)))
+	if err != nil || !strings.Contains(got, "| `x \\| y '@everyone <b>` |") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestSensitiveValuesAreNotShown(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, plan("", object("sandbox_lease", "a",
+		`{"actions": ["update"], "before": {"image": "secret-1"}, "after": {"image": "secret-2"}, "before_sensitive": {"image": true}, "after_sensitive": {"image": true}}`)))
+	if err != nil || strings.Contains(got, "secret") || !strings.Contains(got, "`image`: expected (sensitive), observed (sensitive)") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestOfMapsAndListsOnlyTheNameIsShown(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, plan("", object("sandbox_environment", "a",
+		`{"actions": ["update"], "before": {"env": {"KEY": "secret-1"}}, "after": {"env": {"KEY": "secret-2"}}, "after_sensitive": {"env": {"KEY": true}}}`)))
+	if err != nil || strings.Contains(got, "secret") || !strings.Contains(got, "`env`: expected (several values), observed (several values)") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestOnlyObjectsOfThisProviderAreTold(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, strings.ReplaceAll(plan(object("sandbox_lease", "a", `{"actions": ["create"], "before": null, "after": {}}`), ""), "sandbox-lease/sandbox", "hashicorp/null"))
+	if err != nil || !strings.Contains(got, "Nothing changes, and nothing has drifted.") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestWhatIsNoPlanIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "Plan: 1 to add", "{}", `{"format_version": "9.0"}`} {
+		_, err := summarize(t, text)
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "terraform show -json") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package provider_test
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// The summary that is posted to a pull request, from a real plan after real events.
+func TestAccPlanSummary(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"embedded", "reconciler"} {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			prices := w.WriteFile("prices.json", `{"name": "ours", "source": "the test", "as_of": "2026-11-01",
+				"memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0"}`)
+			provider := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    price_book = %q\n  }\n}\n", w.LedgerURL, prices)
+			if over == "reconciler" {
+				provider = strings.Replace(w.Reconciler().Configuration, "  reconciler {", fmt.Sprintf("  docker {\n    price_book = %q\n  }\n  reconciler {", prices), 1)
+			}
+			summarized(t, w, provider)
+		})
+	}
+}
+
+func summarized(t *testing.T, w *providertest.World, provider string) {
+	configuration := func(leases int) string {
+		usage := fmt.Sprintf("\n  expected_usage {\n    leases        = %d\n    hours_per_day = 4\n  }\n", leases)
+		game := strings.Replace(environment(w), "\n  network {", usage+"  network {", 1)
+		return provider + game + lease("dead", "") + lease("removed", "") + lease("changed", "") + lease("again", `on_expiry = "recreate"`)
+	}
+	tf := terraform(t, configuration(8))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	if got := summary(t, tf); strings.Contains(got, "### Drift") || strings.Contains(got, "### Changes") {
+		t.Errorf("of a plan without changes it says:\n%s", got)
+	}
+	happen(t, w)
+	tf.Write("main.tf", configuration(16))
+	got := summary(t, tf)
+	for _, line := range []string{
+		"\\| `sandbox_environment.game` \\| \\$(\\d+\\.\\d\\d) \\| \\$\\d+\\.\\d\\d \\| \\+\\$\\d+\\.\\d\\d \\|",
+		"\\| `sandbox_lease.removed` \\| vanished \\| create \\|",
+		"\\| `sandbox_lease.changed` \\| `memory_mb`: expected `4096`, observed `96` \\| nothing is planned \\|",
+		"\\| `sandbox_lease.dead` \\| `condition` \\| `agent.death.*` \\| nothing is planned \\|",
+		"\\| `sandbox_lease.again` \\| `condition` \\| `agent.death.*` \\| replace \\|",
+		"\\| `sandbox_environment.game` \\| update \\|",
+	} {
+		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(got) {
+			t.Errorf("no line is like %s in\n%s", line, got)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// summary plans, and pipes the plan through the program.
+func summary(t *testing.T, tf *providertest.CLI) string {
+	t.Helper()
+	tf.Run("plan", "-out=planned", "-input=false")
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, "plan-summary")
+	cmd.Stdin = strings.NewReader(tf.Run("show", "-json", "planned"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("plan-summary: %v\n%s", err, out)
+	}
+	return string(out)
+}
