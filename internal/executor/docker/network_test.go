@@ -222,21 +222,6 @@ func TestWhatIsNotOursKeepsTheNameOfANetwork(t *testing.T) {
 	must(t, err)
 }
 
-func TestASandboxWhoseNetworkWasRemovedIsNotCalledGone(t *testing.T) {
-	t.Parallel()
-	api, w := dockertest.Engine(t), newWorld(t, dockertest.Busybox(t))
-	spec := w.full()
-	must(t, w.x.Spawn(t.Context(), spec))
-	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
-	removeNetwork(t, name(spec.Handle)+"-network")
-	_, err := api.NetworkInspect(t.Context(), name(spec.Handle)+"-network", network.InspectOptions{})
-	if err == nil {
-		t.Fatal("the network is still there")
-	}
-	wantCode(t, w.x.Wake(t.Context(), spec.Handle), sandbox.Failed)
-	w.wantState(t, spec.Handle, sandbox.StateStopped)
-}
-
 func TestTheAuditKnowsASandboxsOwnNetwork(t *testing.T) {
 	t.Parallel()
 	api, w := dockertest.Engine(t), newWorld(t, dockertest.Busybox(t))

@@ -57,11 +57,11 @@ func shellIsAsOneKnowsIt(t *testing.T, w *world, h sandbox.Handle) {
 		t.Errorf("a line that is no command: %+v", res.ExecResult)
 	}
 	began := time.Now()
-	res = w.line(t, h, "sleep 7010 & export NEW=1", nil)
+	res = w.line(t, h, "sleep 7010 & export NEW=1; echo $!", nil)
 	if res.Shell == nil || res.Shell.Set["NEW"] != "1" || time.Since(began) > patience {
 		t.Errorf("with a process left behind: %+v after %s", res.ExecResult, time.Since(began))
 	}
-	w.sh(t, h, "kill $(pidof sleep)")
+	w.sh(t, h, "kill "+res.stdout()) // and no other test's
 }
 
 // shellThatDoesNotTell: none of these leaves anything behind, and none is an error.
