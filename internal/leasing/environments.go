@@ -34,6 +34,12 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
+	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
+	defer cancel()
+	ref := e.environmentRef(p.ID, instance)
+	if err := x.Check(bounded, ref, p.EnvironmentSpec); err != nil { // what is refused changes nothing
+		return sandbox.Environment{}, asError(err)
+	}
 	var before *ledger.Environment
 	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		before, err = tx.Environment(p.ID)
@@ -53,9 +59,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	ctx2, cancel := context.WithTimeout(ctx, spawnTimeout)
-	defer cancel()
-	if err := x.Provision(ctx2, e.environmentRef(p.ID, instance), p.EnvironmentSpec); err != nil {
+	if err := x.Provision(bounded, ref, p.EnvironmentSpec); err != nil {
 		return sandbox.Environment{}, e.abandonEnvironment(ctx, p, instance, before, err)
 	}
 	return e.GetEnvironment(ctx, p.ID)

@@ -55,6 +55,9 @@ type EnvironmentRef struct {
 
 // Provisioner makes and removes what the sandboxes of one environment share.
 type Provisioner interface {
+	// Check refuses settings that Provision would refuse, and changes nothing. Errors: as Provision, and
+	// Invalid, naming each field.
+	Check(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) error
 	// Provision makes it, or finds it made. Errors: NotFound with ReasonImageNotFound, Failed, Conflict
 	// when an object of that name is not ours.
 	Provision(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) error

@@ -29,7 +29,9 @@ type Service interface {
 type Environments interface {
 	// PutEnvironment makes an environment or changes it; live leases keep their size and image.
 	// Errors: Invalid; Conflict when CreateOnly and it exists, when another owner has it, when the
-	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Provision returns.
+	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Check and Provision return.
+	// What is refused changes nothing. When the backend fails while it makes what sandboxes share, a new
+	// environment is taken back, and an old one has the new settings: ask again.
 	PutEnvironment(ctx context.Context, p PutEnvironment) (Environment, error)
 	// GetEnvironment returns one, destroyed ones included, of which retention leaves the name (RetiredAt).
 	// Errors: NotFound.

@@ -14,23 +14,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Provision implements sandbox.Provisioner: it checks what can be known before the first sandbox,
-// and makes the environment's seed image and guest volume, and its gateway if the network is restricted.
-func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+// Check implements sandbox.Provisioner: it looks at what can be known before the first sandbox.
+func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	_, err := e.check(ctx, ref, spec)
+	return err
+}
+
+// check is Check, and returns the image.
+func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (img image.InspectResponse, err error) {
 	if err := checkRef(ref); err != nil {
-		return err
+		return img, err
 	}
 	if err := checkNetwork(spec.Network); err != nil {
-		return err
+		return img, err
 	}
 	info, err := e.engineOf(ctx, ref.Instance)
 	if err != nil {
-		return err
+		return img, err
 	}
 	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
-		return err
+		return img, err
 	}
-	img, err := e.findImage(ctx, spec.Image, ref.Instance)
+	return e.findImage(ctx, spec.Image, ref.Instance)
+}
+
+// Provision implements sandbox.Provisioner: it makes the environment's seed image and guest volume, and its
+// gateway if the network is restricted.
+func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	img, err := e.check(ctx, ref, spec)
 	if err != nil {
 		return err
 	}

@@ -153,6 +153,7 @@ func otherInstance(t *testing.T, w *world) {
 		_, err = w.x.Usage(t.Context(), other.Handle)
 		check(err)
 	}
+	check(w.x.Check(t.Context(), ref, w.environment()))
 	check(w.x.Provision(t.Context(), ref, w.environment()))
 	check(w.x.Deprovision(t.Context(), ref))
 	w.wantState(t, spec.Handle, sandbox.StateRunning)
@@ -166,6 +167,7 @@ func deprovisionInUse(t *testing.T, w *world) {
 func provisionTwice(t *testing.T, w *world) {
 	ref := w.ref
 	ref.EnvironmentID = "contract-2.x_-"
+	must(t, w.x.Check(t.Context(), ref, w.environment()))
 	for range 2 {
 		must(t, w.x.Provision(t.Context(), ref, w.environment()))
 	}
@@ -178,6 +180,7 @@ func missingImage(t *testing.T, w *world) {
 	w.needExec(t)
 	env := w.environment()
 	env.Image = "sandbox-test/no-such-image:1"
+	wantError(t, w.x.Check(t.Context(), w.ref, env), sandbox.NotFound, sandbox.ReasonImageNotFound)
 	wantError(t, w.x.Provision(t.Context(), w.ref, env), sandbox.NotFound, sandbox.ReasonImageNotFound)
 	spec := w.spec()
 	spec.Image = env.Image

@@ -18,6 +18,7 @@ type Op string
 // The operations that can be made to fail.
 const (
 	OpInstance    Op = "instance"
+	OpCheck       Op = "check"
 	OpProvision   Op = "provision"
 	OpMend        Op = "mend"
 	OpDeprovision Op = "deprovision"
@@ -115,6 +116,15 @@ func (x *Executor) Instance(ctx context.Context) (string, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.instance, nil
+}
+
+// Check implements sandbox.Executor: it refuses nothing, unless it is to fail.
+func (x *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
+	err := x.enter(ctx, OpCheck, ref.Instance)
+	if err == nil {
+		x.mu.Unlock()
+	}
+	return err
 }
 
 // Provision implements sandbox.Executor.
