@@ -123,6 +123,7 @@ func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 		w.environment(declaring(p, func(p *sandbox.PutEnvironment) { p.SleepAfter = &never }))
 		w.startLoop()
 		w.acquire(ann)
+		later(0) // the loop starts it, not who acquires
 		w.wantProcess("relay", sandbox.ProcessRunning, 1)
 		later(3 * time.Second) // it runs for 1 s each time, and the pauses are 0.5, 1, 2, 4 and 8 s
 		w.wantProcess("relay", sandbox.ProcessPending, 2)
