@@ -23,7 +23,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource looks at one image on the Docker engine.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -65,13 +65,6 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read looks at the image.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -80,9 +73,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	var img image.Image
-	instance, err := d.provider.Images.Instance(ctx)
+	instance, err := d.Provider.Images.Instance(ctx)
 	if err == nil {
-		img, err = d.provider.Images.Inspect(ctx, m.Name.ValueString())
+		img, err = d.Provider.Images.Inspect(ctx, m.Name.ValueString())
 	}
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed("Reading Image Failed", err, nil)...)

@@ -27,7 +27,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource sums what leases have used and cost.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -161,13 +161,6 @@ func amountAttributes() map[string]schema.Attribute {
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read sums the usage.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -175,7 +168,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var report sandbox.CostReport
 	if err == nil {
 		report, err = svc.Costs(ctx, m.query())

@@ -21,7 +21,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads findings of drift.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -93,13 +93,6 @@ func attributes() map[string]schema.Attribute {
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the findings.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -107,7 +100,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var found []sandbox.DriftFinding
 	if err == nil {
 		found, err = svc.ListDrift(ctx, sandbox.DriftFilter{

@@ -23,7 +23,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads one environment.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is an environment as the data sources show it.
@@ -119,13 +119,6 @@ func Attributes() map[string]schema.Attribute {
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the environment.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -133,7 +126,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var env sandbox.Environment
 	if err == nil {
 		env, err = svc.GetEnvironment(ctx, m.Name.ValueString())

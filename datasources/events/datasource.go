@@ -24,7 +24,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads a page of the ledger's events.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -109,13 +109,6 @@ func attributes() map[string]schema.Attribute {
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the events.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -124,7 +117,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	filter := m.filter()
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var found []sandbox.Event
 	if err == nil {
 		found, err = svc.ListEvents(ctx, filter)

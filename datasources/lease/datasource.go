@@ -22,7 +22,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads one lease.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Metadata names the data source.
@@ -59,13 +59,6 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the lease.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -77,7 +70,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if m.ID.IsNull() {
 		id = sandbox.LeaseID(m.AgentDID.ValueString(), m.EnvironmentID.ValueString())
 	}
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var l sandbox.Lease
 	if err == nil {
 		l, err = svc.ObserveLease(ctx, id)

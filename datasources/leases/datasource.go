@@ -23,7 +23,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads the leases that a filter selects.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -61,13 +61,6 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the leases.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -93,7 +86,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 
 // list reads all pages.
 func (d *DataSource) list(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func NewDataSource() datasource.DataSource { return &DataSource{} }
 
 // DataSource reads the prices in force on one backend.
 type DataSource struct {
-	provider *configured.Provider
+	configured.DataSource
 }
 
 // Model is the data source in configuration and state.
@@ -97,13 +97,6 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Configure takes over the configured provider.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	d.provider = p
-}
-
 // Read reads the prices.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m Model
@@ -116,7 +109,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		backend = sandbox.Backend(m.Backend.ValueString())
 	}
 	const failed = "Reading Price Book Failed"
-	svc, err := d.provider.Open(ctx)
+	svc, err := d.Provider.Open(ctx)
 	var info sandbox.LedgerInfo
 	if err == nil {
 		info, err = svc.Ledger(ctx)

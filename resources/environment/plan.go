@@ -79,11 +79,11 @@ func (r *Resource) planCost(m *Model) diag.Diagnostics {
 		m.MonthlyCost, m.MonthlyLeaseCost = types.StringNull(), types.StringNull()
 		return nil
 	}
-	if r.provider == nil || r.provider.PriceBooks == nil || !m.costKnown() {
+	if r.Provider == nil || r.Provider.PriceBooks == nil || !m.costKnown() {
 		m.MonthlyCost, m.MonthlyLeaseCost = types.StringUnknown(), types.StringUnknown()
 		return nil
 	}
-	book := r.provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
+	book := r.Provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
 	size := sandbox.EnvironmentSpec{Resources: expandResources(*m)}.WithDefaults().Resources
 	estimate := pricing.EstimateMonth(book, size, m.ExpectedUsage.expand())
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())

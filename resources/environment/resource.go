@@ -32,19 +32,12 @@ func NewResource() resource.Resource { return &Resource{} }
 
 // Resource manages one environment.
 type Resource struct {
-	provider *configured.Provider
+	configured.Resource
 }
 
 // Metadata names the resource.
 func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = req.ProviderTypeName + "_environment"
-}
-
-// Configure takes over the configured provider.
-func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	r.provider = p
 }
 
 // Create makes the environment; one of that name that exists is a conflict.
@@ -61,12 +54,12 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 		return
 	}
 	const failed = "Creating Environment Failed"
-	svc, err := r.provider.Open(ctx)
+	svc, err := r.Provider.Open(ctx)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	owner := r.provider.NewOwner()
+	owner := r.Provider.NewOwner()
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
 		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values, CreateOnly: true,
 	})
@@ -112,7 +105,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	const failed = "Reading Environment Failed"
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
@@ -170,7 +163,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	const failed = "Updating Environment Failed"
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
@@ -200,7 +193,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	const failed = "Destroying Environment Failed"
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return

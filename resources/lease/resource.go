@@ -34,19 +34,12 @@ func NewResource() resource.Resource { return &Resource{} }
 
 // Resource manages one agent's lease.
 type Resource struct {
-	provider *configured.Provider
+	configured.Resource
 }
 
 // Metadata names the resource.
 func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = req.ProviderTypeName + "_lease"
-}
-
-// Configure takes over the configured provider.
-func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	p, diags := configured.From(req.ProviderData)
-	resp.Diagnostics.Append(diags...)
-	r.provider = p
 }
 
 // Create acquires the lease for a new owner. What a failed acquire leaves of this owner gets into
@@ -64,12 +57,12 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	const failed = "Acquiring Lease Failed"
-	svc, err := r.provider.Open(ctx)
+	svc, err := r.Provider.Open(ctx)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Owner: r.provider.NewOwner(), Settings: settings}
+	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Owner: r.Provider.NewOwner(), Settings: settings}
 	acquired, err := svc.Acquire(ctx, ask)
 	lease := acquired.Lease
 	switch {
@@ -119,7 +112,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	const failed = "Reading Lease Failed"
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
@@ -154,7 +147,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	const failed = "Renewing Lease Failed"
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
@@ -182,7 +175,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	const failed = "Releasing Lease Failed"
-	svc, err := r.provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err == nil {
 		err = release(ctx, svc, m.ref())
 	}
