@@ -1,0 +1,107 @@
+package cloudflare
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The names of a Worker's bindings, as worker/src/env.ts has them.
+const (
+	BindingSandbox    = "SANDBOX"            // the Durable Objects, of ClassSandbox
+	BindingDatabase   = "DB"                 // D1
+	BindingState      = "STATE"              // R2
+	BindingSigningKey = "SIGNING_KEY"        // a secret
+	BindingInstance   = "INSTANCE"           // plain text: the account's id
+	BindingKeyDigest  = "SIGNING_KEY_DIGEST" // plain text, for us: a secret cannot be read back
+
+	// ClassSandbox is the class of the Durable Objects.
+	ClassSandbox = "Sandbox"
+)
+
+// CompatibilityDate says by which rules of the platform the Worker is written. Since 2026-04-01 containers on
+// a machine of one's own have a process namespace each.
+const CompatibilityDate = "2026-10-01"
+
+// Deployer brings what the sandboxes of an environment need to one Cloudflare account, and takes it away: a
+// Worker with its Durable Objects and a workers.dev route, a container application, a D1 database and an R2
+// bucket. All of them are called by the deployment's name, which is how they are found again: nothing about
+// them has to be remembered. Its methods are safe for concurrent use, for different names.
+//
+// Each method may return, beside the errors it names: Unauthenticated (Cloudflare does not know the token),
+// Forbidden (the token lacks permissions, which are named), Unavailable (nothing is known to have changed),
+// UnknownOutcome (a change was asked for and its answer was lost), Timeout. After any error the same call may
+// be repeated: it goes on where the last one ended.
+type Deployer interface {
+	// Account returns the account's id, which is the backend instance, once Cloudflare has answered for it.
+	// Errors: NotFound, where the account has no workers.dev subdomain.
+	Account(ctx context.Context) (string, error)
+	// Deploy makes a deployment, or brings it up to date. What is as wanted is not touched: a Worker that is
+	// uploaded resets its Durable Objects. Sandboxes that run go on with their image and size for
+	// Deployment.RolloutGrace. Errors: Invalid, naming the fields; Conflict, when a Worker of that name is
+	// not one of ours; CapacityExceeded; NotFound with ReasonImageNotFound; Failed.
+	Deploy(ctx context.Context, d Deployment) (Site, error)
+	// Find looks at a deployment and changes nothing. One that is half made has Site.Missing. Errors:
+	// NotFound, when nothing of it is there; Conflict as Deploy.
+	Find(ctx context.Context, name string) (Site, error)
+	// Delete removes a deployment with all its sandboxes, their Durable Objects and all that is in its
+	// database and bucket. Absent is success, and so is one that is half made. Errors: Conflict as Deploy.
+	Delete(ctx context.Context, name string) error
+}
+
+// Deployment is what an environment is deployed with.
+type Deployment struct {
+	// Name as DeploymentName returns it.
+	Name string
+	// Script is the Worker: one ES module (see Script).
+	Script []byte
+	// Image is what its containers run: a reference with a digest, in a registry that the account can read.
+	Image string
+	// Resources are those of each container: a size of sandbox.InstanceTypes, or one that Cloudflare lets
+	// one choose: 1 to 4 vCPU, at least 3 GiB of memory for each and at most 12 GiB, and at most 20 GB of
+	// disk (developers.cloudflare.com/containers/platform-details/limits, read 2026-11). PIDs are not limited.
+	Resources sandbox.Resources
+	// MaxInstances is how many containers may run at once, at least 1.
+	MaxInstances int
+	// SigningKey is what the Worker's callers sign with.
+	SigningKey sandbox.Secret
+	// Variables are given to the Worker in plain text, beside those that each has. Their names must not be theirs.
+	Variables map[string]string
+	// RolloutGrace is how long a container that runs is left alone when Image or Resources change, in whole
+	// seconds. Zero replaces it at once.
+	RolloutGrace time.Duration
+}
+
+// Part is one of the things that a deployment consists of.
+type Part string
+
+// The parts.
+const (
+	PartDatabase    Part = "database"
+	PartBucket      Part = "bucket"
+	PartWorker      Part = "worker"
+	PartApplication Part = "application"
+	PartRollout     Part = "rollout" // of the application's last change, which was not begun
+	PartRoute       Part = "route"
+)
+
+// Site is a deployment as Cloudflare has it.
+type Site struct {
+	Name string
+	// URL is where the Worker answers. It may take seconds until all of Cloudflare knows of a new one.
+	URL string
+	// The ids that Cloudflare gave; "" for a part that is missing. The bucket has its name only.
+	DatabaseID, NamespaceID, ApplicationID, VersionID string
+	// Missing are the parts that are not there, in the order of their making.
+	Missing []Part
+
+	// What it was deployed with; zero where its part is missing.
+	ScriptDigest     string // as ScriptDigest returns it
+	SigningKeyDigest string // as KeyDigest returns it
+	Variables        map[string]string
+	Image            string
+	Resources        sandbox.Resources
+	MaxInstances     int
+	RolloutGrace     time.Duration
+}

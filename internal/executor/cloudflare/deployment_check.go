@@ -1,0 +1,171 @@
+package cloudflare
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxName is the longest name of a Worker that has a workers.dev route, in characters: one label of a host name.
+const maxName = 63
+
+var (
+	deploymentName = regexp.MustCompile(`^sandbox-[a-z0-9]([a-z0-9-]{0,53}[a-z0-9])?$`)
+	imageDigest    = regexp.MustCompile(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+	unsafeInName   = regexp.MustCompile(`[^a-z0-9]+`)
+)
+
+// DeploymentName returns the name of an environment's deployment: it belongs to one ledger, tells people
+// which environment it is, and differs between environments whose names differ in a character that the names
+// of Workers and buckets cannot have.
+func DeploymentName(ledgerID, environmentID string) string {
+	sum := sha256.Sum256([]byte(environmentID))
+	prefix, suffix := "sandbox-"+ledgerID+"-", hex.EncodeToString(sum[:5])
+	readable := strings.Trim(unsafeInName.ReplaceAllString(environmentID, "-"), "-")
+	if room := maxName - len(prefix) - len(suffix) - 1; len(readable) > room {
+		readable = strings.TrimRight(readable[:room], "-")
+	}
+	if readable == "" {
+		return prefix + suffix
+	}
+	return prefix + readable + "-" + suffix
+}
+
+// CheckDeploymentName refuses a name that is not of the form of DeploymentName: what has another one is
+// never touched. Errors: Invalid.
+func CheckDeploymentName(name string) error {
+	if deploymentName.MatchString(name) {
+		return nil
+	}
+	return sandbox.InvalidFields("cloudflare: deployment "+fmt.Sprintf("%q", name), []sandbox.Field{{Name: "name",
+		Problem: `must begin with "sandbox-" and have at most 63 characters of a-z, 0-9 and "-"`}})
+}
+
+// ScriptDigest names a Worker by its content.
+func ScriptDigest(script []byte) string {
+	sum := sha256.Sum256(script)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// KeyDigest tells signing keys apart, and tells nothing else about them.
+func KeyDigest(key sandbox.Secret) string {
+	h := hmac.New(sha256.New, []byte(key))
+	_, _ = h.Write([]byte("which signing key")) // a hash does not fail
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Check returns what is wrong with a deployment. Errors: Invalid, naming the fields.
+func (d Deployment) Check() error {
+	if err := CheckDeploymentName(d.Name); err != nil {
+		return err
+	}
+	var f []sandbox.Field
+	must := func(holds bool, name, problem string, args ...any) {
+		if !holds {
+			f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
+		}
+	}
+	must(len(d.Script) > 0, "script", "must not be empty")
+	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as registry.cloudflare.com/ACCOUNT/game@sha256:…, not %q", d.Image)
+	must(d.MaxInstances >= 1, "max_instances", "must be at least 1, not %d", d.MaxInstances)
+	must(d.SigningKey != "", "signing_key", "must not be empty")
+	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace", "must be whole seconds, 0 or more, not %s", d.RolloutGrace)
+	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingInstance, BindingKeyDigest} {
+		_, taken := d.Variables[name]
+		must(!taken, "variables", "must not have %s: the deployment sets it", name)
+	}
+	return sandbox.InvalidFields("cloudflare: deployment "+d.Name, append(f, resourceFields(d.Resources)...))
+}
+
+// InstanceTypeOf returns the name of a size of which memory, CPU and disk are these, "" for one without name.
+func InstanceTypeOf(r sandbox.Resources) string {
+	i := slices.IndexFunc(sandbox.InstanceTypes, func(t sandbox.InstanceType) bool { return sameSize(t.Resources, r) })
+	if i < 0 {
+		return ""
+	}
+	return sandbox.InstanceTypes[i].Name
+}
+
+// sameSize compares what Cloudflare knows of a size.
+func sameSize(a, b sandbox.Resources) bool {
+	return a.MemoryMB == b.MemoryMB && a.CPUMillis == b.CPUMillis && a.DiskMB == b.DiskMB
+}
+
+// Bounds of a size without name (developers.cloudflare.com/containers/platform-details/limits, read 2026-11).
+const (
+	minCPUMillis, maxCPUMillis = 1000, 4000
+	memoryPerCPU, maxMemoryMB  = 3072, 12288
+	maxDiskMB                  = 20000
+)
+
+func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
+	if InstanceTypeOf(r) != "" {
+		return nil
+	}
+	must := func(holds bool, name, problem string, args ...any) {
+		if !holds {
+			f = append(f, sandbox.Field{Name: "resources." + name, Problem: fmt.Sprintf(problem, args...)})
+		}
+	}
+	least := max(r.CPUMillis, minCPUMillis) * memoryPerCPU / 1000
+	must(r.CPUMillis >= minCPUMillis && r.CPUMillis <= maxCPUMillis, "cpu_millis", "must be between %d and %d on Cloudflare, not %d; smaller only as a named size", minCPUMillis, maxCPUMillis, r.CPUMillis)
+	must(r.MemoryMB >= least && r.MemoryMB <= maxMemoryMB, "memory_mb", "must be between %d and %d on Cloudflare (3 GiB for each CPU), not %d; smaller only as a named size", least, maxMemoryMB, r.MemoryMB)
+	must(r.DiskMB >= 1 && r.DiskMB <= maxDiskMB, "disk_mb", "must be between 1 and %d on Cloudflare, not %d", maxDiskMB, r.DiskMB)
+	return f
+}
+
+// Difference is a setting of a deployment that is not as wanted.
+type Difference struct {
+	// Setting is one of script, signing_key, variables, image, resources, max_instances and rollout_grace, or
+	// a Part that is missing.
+	Setting string
+	// Wanted and Found are for readers.
+	Wanted, Found string
+}
+
+// Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do.
+func (d Deployment) Differences(s Site) (all []Difference) {
+	differ := func(setting, wanted, found string) {
+		if wanted != found {
+			all = append(all, Difference{setting, wanted, found})
+		}
+	}
+	for _, part := range s.Missing {
+		differ(string(part), "present", "absent")
+	}
+	if !slices.Contains(s.Missing, PartWorker) {
+		differ("script", ScriptDigest(d.Script), s.ScriptDigest)
+		differ("signing_key", KeyDigest(d.SigningKey), cmp.Or(s.SigningKeyDigest, "absent"))
+		if !maps.Equal(d.Variables, s.Variables) {
+			differ("variables", describeVariables(d.Variables), describeVariables(s.Variables))
+		}
+	}
+	if !slices.Contains(s.Missing, PartApplication) {
+		differ("image", d.Image, s.Image)
+		differ("resources", describeSize(d.Resources), describeSize(s.Resources))
+		differ("max_instances", fmt.Sprint(d.MaxInstances), fmt.Sprint(s.MaxInstances))
+		differ("rollout_grace", d.RolloutGrace.String(), s.RolloutGrace.String())
+	}
+	return all
+}
+
+func describeVariables(v map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		all = append(all, fmt.Sprintf("%s=%q", name, v[name]))
+	}
+	return cmp.Or(strings.Join(all, " "), "none")
+}
+
+func describeSize(r sandbox.Resources) string {
+	return cmp.Or(InstanceTypeOf(r), fmt.Sprintf("%d MiB, %d thousandths of a CPU, %d MB of disk", r.MemoryMB, r.CPUMillis, r.DiskMB))
+}
