@@ -1,18 +1,24 @@
 package cloudflare
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// helperCall is one run of the guest in a container. Its JSON form is what worker/src/helper.ts takes.
-type helperCall struct {
+// maxLimit bounds a call of which nobody knows how long it takes: until then, at most, the sandbox is in use.
+const maxLimit = 24 * time.Hour
+
+// head is the first chunk of a run, as worker/src/helper.ts takes it.
+type head struct {
 	Args []string          `json:"args"`
 	User string            `json:"user"` // "" is the sandbox's own
 	Env  map[string]string `json:"env"`
@@ -20,16 +26,41 @@ type helperCall struct {
 	Limit int64 `json:"limit_ms"`
 	// Detached: it keeps the sandbox in use when its caller leaves.
 	Detached bool `json:"detached"`
-
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	begins         func(offset int64) error // as sandbox.Replay has it
 }
 
-// help runs the guest in a sandbox and returns what it reports. When ctx ends first, or the connection breaks,
-// what it runs may go on. It may return before a Read of the input does. Errors: NotFound, Conflict with
-// ReasonInvalidState, Unavailable, UnknownOutcome, Timeout when ctx ended.
-func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helperCall) (wire.Result, error) {
+func headOf(c helper.Call) head {
+	h := head{Args: c.Args, User: c.User, Env: c.Env, Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached}
+	if h.Env == nil {
+		h.Env = map[string]string{}
+	}
+	return h
+}
+
+// help runs the guest in a sandbox, as helper.Run has it.
+func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
+	res, err := w.request(ctx, h, call)
+	if err != nil && call.ID != "" {
+		err = w.end(ctx, h, call, err)
+	}
+	return res, err
+}
+
+// end ends a command whose result will not come because of cause, which it returns.
+func (w *Worker) end(ctx context.Context, h sandbox.Handle, call helper.Call, cause error) error {
+	if code := sandbox.CodeOf(cause); code != sandbox.Timeout && code != sandbox.UnknownOutcome {
+		return cause // it was not run
+	}
+	err := w.EndExec(context.WithoutCancel(ctx), h, call.ID, call.User)
+	switch sandbox.CodeOf(err) {
+	case "", sandbox.NotFound, sandbox.Conflict: // it ended with its sandbox at the latest
+		return cause
+	default:
+		return sandbox.Errorf(sandbox.UnknownOutcome, "%w; it may still run: %s", cause, err).WithReason(sandbox.ReasonExecFailed)
+	}
+}
+
+// request makes the request of one run. When ctx ends first, or the connection breaks, what it runs may go on.
+func (w *Worker) request(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := onSandbox(h, http.MethodPost, "run", "run the guest")
@@ -44,31 +75,28 @@ func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helperCall) (w
 	// The end of the answer would wait for the end of the request, too.
 	req.Close = true
 	go func() { // ends with the input, or with the body
-		if err := call.send(chunks); err != nil {
+		if err := send(chunks, call); err != nil {
 			_ = sent.CloseWithError(err) // never fails
 		}
 	}()
-	res, err := w.answer(req, r, &wire.Demux{Stdout: call.stdout, Stderr: call.stderr, Begins: call.begins})
+	res, err := w.answer(req, r, &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins})
 	if err != nil && ctx.Err() != nil {
 		err = sandbox.Errorf(sandbox.Timeout, "cloudflare: %s: ended before it was finished: %w", r.what, ctx.Err()).WithReason(sandbox.ReasonExecFailed)
 	}
 	return res, err
 }
 
-// send sends the call and its input. The body stays open after it: its end would say that the caller has left.
-func (c helperCall) send(chunks *chunkWriter) error {
-	if c.Env == nil {
-		c.Env = map[string]string{}
-	}
-	head, err := json.Marshal(c)
+// send sends a call and its input. The body stays open after it: its end would say that the caller has left.
+func send(chunks *chunkWriter, call helper.Call) error {
+	first, err := json.Marshal(headOf(call))
 	if err != nil {
 		return err
 	}
-	if err := chunks.chunk(head); err != nil {
+	if err := chunks.chunk(first); err != nil {
 		return err
 	}
-	if c.stdin != nil {
-		if _, err := io.Copy(chunks, c.stdin); err != nil {
+	if call.Stdin != nil {
+		if _, err := io.Copy(chunks, call.Stdin); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 
 // Worker speaks to the Worker of one environment. It is safe for concurrent use.
 type Worker struct {
+	helper.Guests
 	base   string
 	signer signer
 	http   *http.Client
@@ -62,7 +64,9 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{[]byte(cfg.Key), cfg.Now}, http: cfg.HTTP}, nil
+	w := &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{[]byte(cfg.Key), cfg.Now}, http: cfg.HTTP}
+	w.Guests = helper.New(sandbox.Cloudflare, w.help)
+	return w, nil
 }
 
 // Close releases the connections that nothing uses.

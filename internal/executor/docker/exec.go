@@ -1,11 +1,8 @@
 package docker
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,15 +11,12 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 const (
-	// timeoutMargin is what a guest gets beyond a command's own timeout to kill it and to report.
-	timeoutMargin = 20 * time.Second
-	// killLimit bounds the killing of a command that nobody waits for any more.
-	killLimit = 30 * time.Second
 	// lateEvents is how long an engine may take to hear of what it did itself.
 	lateEvents = 300 * time.Millisecond
 	// usualStart is how long a start mostly takes.
@@ -31,120 +25,9 @@ const (
 	maxDiagnostics = 4 << 10
 )
 
-// Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
-func (e *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	out, errOut := &capture{limit: r.OutputLimit}, &capture{limit: r.OutputLimit}
-	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
-	call := helperCall{
-		args: guest.ExecArgs(id, r),
-		user: r.User, env: assignments(r.Env), stdin: r.Stdin,
-		stdout: r.Stdout, stderr: r.Stderr,
-	}
-	if !r.Detach {
-		call.id = id
-	}
-	if call.stdout == nil {
-		call.stdout = out
-	}
-	if call.stderr == nil {
-		call.stderr = errOut
-	}
-	limited, cancel := context.WithTimeout(ctx, r.Timeout.D()+timeoutMargin)
-	defer cancel()
-	res, err := e.help(limited, h, call)
-	if err == nil {
-		err = reported(h, id, res)
-	}
-	if err != nil {
-		return sandbox.ExecResult{}, err
-	}
-	result := resultOf(res)
-	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.truncated || errOut.truncated
-	return result, nil
-}
-
-// Follow implements sandbox.Runner.
-func (e *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
-	reader, gone := io.Pipe() // the helper reads while its standard input is open
-	defer gone.Close()
-	res, err := e.help(ctx, h, helperCall{
-		args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now), "-quiet=" + strconv.FormatBool(r.Stdout == nil && r.Stderr == nil),
-			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
-		stdin: reader, stdout: r.Stdout, stderr: r.Stderr, begins: r.Begins,
-	})
-	if err == nil {
-		err = reported(h, r.ID, res)
-	}
-	if err != nil {
-		return sandbox.ExecResult{}, err
-	}
-	result := resultOf(res)
-	result.Truncated = res.Dropped
-	return result, nil
-}
-
-// EndExec implements sandbox.Runner. A process may be signalled by its own user only.
-func (e *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
-	ctx, cancel := context.WithTimeout(ctx, killLimit)
-	defer cancel()
-	res, err := e.help(ctx, h, helperCall{args: []string{"kill", "-id", id}, user: user})
-	if err != nil {
-		return err
-	}
-	return reported(h, id, res)
-}
-
-func resultOf(res wire.Result) sandbox.ExecResult {
-	return sandbox.ExecResult{
-		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
-		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
-	}
-}
-
-// reported turns a helper's report that it could not do its work on a command into an error.
-func reported(h sandbox.Handle, id string, res wire.Result) error {
-	code, reason := sandbox.Failed, sandbox.ReasonExecFailed
-	switch res.Problem {
-	case "":
-		return nil
-	case wire.ProblemNotFound:
-		code, reason = sandbox.NotFound, sandbox.ReasonExecNotFound
-	case wire.ProblemConflict:
-		code, reason = sandbox.Conflict, sandbox.ReasonOtherSettings
-	}
-	return sandbox.Errorf(code, "docker: sandbox %s: command %s: %s", h.SandboxID, id, res.Message).WithReason(reason)
-}
-
-// capture keeps the first bytes of a stream and lets the rest go by.
-type capture struct {
-	bytes.Buffer
-	limit     int
-	truncated bool
-}
-
-func (c *capture) Write(p []byte) (int, error) {
-	room := max(c.limit-c.Len(), 0)
-	if len(p) > room {
-		c.truncated = true
-	}
-	_, _ = c.Buffer.Write(p[:min(room, len(p))]) // memory does not fail
-	return len(p), nil
-}
-
-// helperCall is one run of the guest beside process 1.
-type helperCall struct {
-	args           []string
-	id             string // of the command that ends with the call; empty when none does
-	user           string
-	env            []string
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	begins         func(offset int64) error // as sandbox.Replay has it
-}
-
 // help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first,
 // what it runs is ended too. Errors: as Runner.Exec.
-func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) (wire.Result, error) {
+func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
 	var none wire.Result
 	if err := checkHandle(h); err != nil {
 		return none, err
@@ -169,14 +52,14 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helperCall) 
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, conn.Close)
 	defer stop()
-	if call.stdin != nil {
+	if call.Stdin != nil {
 		go func() { // ends with the input, or with the connection
-			_, _ = io.Copy(conn.Conn, call.stdin) // a command need not read all of its input
+			_, _ = io.Copy(conn.Conn, call.Stdin) // a command need not read all of its input
 			_ = conn.CloseWrite()
 		}()
 	}
-	demux := &wire.Demux{Stdout: call.stdout, Stderr: call.stderr, Begins: call.begins}
-	diagnostics := &capture{limit: maxDiagnostics}
+	demux := &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins}
+	diagnostics := &helper.Capture{Limit: maxDiagnostics}
 	_, copyErr := stdcopy.StdCopy(untilReport{demux}, diagnostics, conn.Reader)
 	res, hasReported := demux.Result()
 	if hasReported || copyErr == nil && ctx.Err() == nil {
@@ -204,7 +87,7 @@ func (u untilReport) Write(p []byte) (int, error) {
 // attach starts the helper. Its id comes with an error too when the engine may run it all the same. An
 // Engine 20.10 may hear of a pause late, from itself, and then take a sandbox that was woken since for a
 // paused one until it hears of that too: so a refusal stands only for a while.
-func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall) (id string, conn types.HijackedResponse, err error) {
+func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helper.Call) (id string, conn types.HijackedResponse, err error) {
 	_ = await(ctx, "the engine knows that the sandbox is awake", lateEvents, func(context.Context) (bool, error) {
 		id, conn, err = e.startHelper(ctx, h, call)
 		return !isCode(err, sandbox.Conflict) && !isCode(err, sandbox.Unavailable), nil
@@ -215,16 +98,16 @@ func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helperCall
 	return id, conn, err
 }
 
-func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helperCall) (string, types.HijackedResponse, error) {
-	user := call.user // "" is the sandbox's own
+func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, types.HijackedResponse, error) {
+	user := call.User // "" is the sandbox's own
 	if user != "" && !strings.Contains(user, ":") {
 		user += ":" + user // the engine would take group 0
 	}
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
 		return e.api.ContainerExecCreate(ctx, sandboxName(h), container.ExecOptions{
-			User: user, Env: call.env, Cmd: append([]string{guest.Path}, call.args...),
-			AttachStdin: call.stdin != nil, AttachStdout: true, AttachStderr: true,
+			User: user, Env: assignments(call.Env), Cmd: append([]string{guest.Path}, call.Args...),
+			AttachStdin: call.Stdin != nil, AttachStdout: true, AttachStderr: true,
 		})
 	})
 	if err != nil {
@@ -310,8 +193,8 @@ func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
 }
 
 // lost ends a command whose result will not come, and explains why.
-func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helperCall, execID string, cause error, diagnostics string) error {
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helper.Call, execID string, cause error, diagnostics string) error {
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
 	defer cancel()
 	killed, killErr := e.killCommand(cleanup, h, call, execID)
 	fail := func(code sandbox.Code, format string, args ...any) error {
@@ -350,11 +233,11 @@ func (e *Executor) inspectExec(ctx context.Context, execID string) (container.Ex
 
 // killCommand ends what a helper runs, and reports whether it had to. Docker has no kill for an
 // exec, so another helper does it.
-func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helperCall, execID string) (killed bool, err error) {
-	if call.id == "" {
+func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helper.Call, execID string) (killed bool, err error) {
+	if call.ID == "" {
 		return false, nil // a transfer ends with its streams, and a detached command goes on
 	}
-	err = await(ctx, "command "+call.id+" has ended", killLimit, func(ctx context.Context) (bool, error) {
+	err = await(ctx, "command "+call.ID+" has ended", helper.KillLimit, func(ctx context.Context) (bool, error) {
 		x, err := e.inspectExec(ctx, execID)
 		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && x.Pid != 0) {
 			return true, nil
@@ -370,7 +253,7 @@ func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helpe
 			return false, err
 		}
 		killed = true
-		_, err = e.help(ctx, h, helperCall{args: []string{"kill", "-id", call.id}, user: call.user})
+		_, err = e.help(ctx, h, helper.Call{Args: []string{"kill", "-id", call.ID}, User: call.User})
 		return false, err
 	})
 	return killed, err

@@ -23,6 +23,7 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -47,6 +48,7 @@ type Config struct {
 
 // Executor drives one Docker Engine.
 type Executor struct {
+	helper.Guests
 	api    *client.Client
 	log    *slog.Logger
 	slots  slots
@@ -92,11 +94,13 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
 	life, end := context.WithCancel(context.Background())
-	return &Executor{
+	e := &Executor{
 		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
 		links: make(map[sandbox.EnvironmentRef]*link),
-	}, nil
+	}
+	e.Guests = helper.New(sandbox.Docker, e.help)
+	return e, nil
 }
 
 // Close releases the connections to the engine and to gateways.

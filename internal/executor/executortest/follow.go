@@ -60,10 +60,8 @@ func (w *world) detached(t *testing.T, h sandbox.Handle, r sandbox.ExecRequest) 
 		ended <- err
 	}()
 	eventually(t, "the command is known", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		_, err := w.x.Follow(ctx, h, sandbox.Replay{ID: r.ID})
-		return err == nil || sandbox.CodeOf(err) != sandbox.NotFound
+		_, err := w.x.Follow(t.Context(), h, sandbox.Replay{ID: r.ID, Now: true})
+		return err == nil
 	})
 	cancel()
 	if err := <-ended; err == nil {

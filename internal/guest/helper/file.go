@@ -1,4 +1,4 @@
-package docker
+package helper
 
 import (
 	"bytes"
@@ -17,37 +17,37 @@ import (
 const maxListing = sandbox.MaxPage * 8 << 10
 
 // StatFile implements sandbox.Filer.
-func (e *Executor) StatFile(ctx context.Context, h sandbox.Handle, path string) (sandbox.FileInfo, error) {
-	files, err := e.describe(ctx, h, wire.FileRequest{Op: wire.FileStat, Path: []byte(path)})
+func (g Guests) StatFile(ctx context.Context, h sandbox.Handle, path string) (sandbox.FileInfo, error) {
+	files, err := g.describe(ctx, h, wire.FileRequest{Op: wire.FileStat, Path: []byte(path)})
 	if err != nil {
 		return sandbox.FileInfo{}, err
 	}
 	if len(files) != 1 {
-		return sandbox.FileInfo{}, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: describe %s: the guest described %d files", h.SandboxID, path, len(files))
+		return sandbox.FileInfo{}, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: describe %s: the guest described %d files", g.backend, h.SandboxID, path, len(files))
 	}
 	return files[0], nil
 }
 
 // ListFiles implements sandbox.Filer.
-func (e *Executor) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
-	return e.describe(ctx, h, wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
+func (g Guests) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+	return g.describe(ctx, h, wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
 }
 
 // describe runs a request that is answered with descriptions.
-func (e *Executor) describe(ctx context.Context, h sandbox.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
-	out := &capture{limit: maxListing}
-	if err := e.file(ctx, h, r, helperCall{stdout: out}); err != nil {
+func (g Guests) describe(ctx context.Context, h sandbox.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
+	out := &Capture{Limit: maxListing}
+	if err := g.file(ctx, h, r, Call{Stdout: out}); err != nil {
 		return nil, err
 	}
 	var files []sandbox.FileInfo
 	for lines := json.NewDecoder(&out.Buffer); ; {
 		var f wire.FileInfo
 		err := lines.Decode(&f)
-		if errors.Is(err, io.EOF) && !out.truncated {
+		if errors.Is(err, io.EOF) && !out.Truncated {
 			return files, nil
 		}
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: %s %s: the guest's answer cannot be read: %w", h.SandboxID, r.Op, r.Path, err)
+			return nil, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: %s %s: the guest's answer cannot be read: %w", g.backend, h.SandboxID, r.Op, r.Path, err)
 		}
 		files = append(files, sandbox.FileInfo{
 			Name: string(f.Name), Type: sandbox.FileType(f.Type), Size: f.Size, Mode: fs.FileMode(f.Mode),
@@ -57,10 +57,10 @@ func (e *Executor) describe(ctx context.Context, h sandbox.Handle, r wire.FileRe
 }
 
 // WriteFile implements sandbox.Filer.
-func (e *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
+func (g Guests) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
 	framed := &framer{content: content, failed: make(chan error, 1)}
 	framed.frames = wire.NewWriter(&framed.ready)
-	err := e.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)}, helperCall{stdin: framed})
+	err := g.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)}, Call{Stdin: framed})
 	if err == nil {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (e *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.Fi
 		if _, known := errors.AsType[*sandbox.Error](cause); known {
 			return cause
 		}
-		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: write %s: its content could not be read: %w; nothing was changed", h.SandboxID, w.Path, cause).
+		return sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: write %s: its content could not be read: %w; nothing was changed", g.backend, h.SandboxID, w.Path, cause).
 			WithReason(sandbox.ReasonWriteFailed)
 	default:
 		return err
@@ -77,24 +77,24 @@ func (e *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.Fi
 }
 
 // RemoveFile implements sandbox.Filer.
-func (e *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
-	return e.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, helperCall{})
+func (g Guests) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
+	return g.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, Call{})
 }
 
 // maxCounted bounds the files that DiskUsage counts in each root.
 const maxCounted = 1_000_000
 
 // DiskUsage implements sandbox.Filer.
-func (e *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
+func (g Guests) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
 	all := sandbox.DiskUsage{Complete: true}
 	for _, root := range sandbox.Roots {
-		out := &capture{limit: 1 << 10}
-		if err := e.file(ctx, h, wire.FileRequest{Op: wire.FileUsage, Path: []byte(root), Limit: maxCounted}, helperCall{stdout: out}); err != nil {
+		out := &Capture{Limit: 1 << 10}
+		if err := g.file(ctx, h, wire.FileRequest{Op: wire.FileUsage, Path: []byte(root), Limit: maxCounted}, Call{Stdout: out}); err != nil {
 			return sandbox.DiskUsage{}, err
 		}
 		var used wire.DiskUsage
 		if err := json.Unmarshal(out.Bytes(), &used); err != nil {
-			return sandbox.DiskUsage{}, sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: count %s: the guest's answer cannot be read: %w", h.SandboxID, root, err)
+			return sandbox.DiskUsage{}, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: count %s: the guest's answer cannot be read: %w", g.backend, h.SandboxID, root, err)
 		}
 		all.Bytes, all.Files, all.Complete = all.Bytes+used.Bytes, all.Files+used.Files, all.Complete && used.Complete
 	}
@@ -102,21 +102,17 @@ func (e *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.Dis
 }
 
 // file makes the guest work on one path.
-func (e *Executor) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call helperCall) error {
+func (g Guests) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call Call) error {
 	request, err := json.Marshal(r)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %s %s: %w", h.SandboxID, r.Op, r.Path, err)
+		return sandbox.Errorf(sandbox.Internal, "%s: sandbox %s: %s %s: %w", g.backend, h.SandboxID, r.Op, r.Path, err)
 	}
-	call.args = []string{"file", "-request", string(request)}
-	res, err := e.help(ctx, h, call)
-	if err != nil {
-		return err
-	}
+	call.Args = []string{"file", "-request", string(request)}
 	failed := sandbox.ReasonCopyFailed
 	if r.Op == wire.FileWrite || r.Op == wire.FileRemove {
 		failed = sandbox.ReasonWriteFailed
 	}
-	return transferError(h, string(r.Op)+" "+string(r.Path), res, failed)
+	return g.transfer(ctx, h, string(r.Op)+" "+string(r.Path), failed, call)
 }
 
 // framer sends content to a guest with its end marked: a connection that breaks looks the same to the

@@ -1,4 +1,4 @@
-package docker
+package helper
 
 import (
 	"context"
@@ -7,24 +7,19 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // CopyTo implements sandbox.Runner. What was unpacked before a refused entry stays.
-func (e *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io.Reader) error {
+func (g Guests) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io.Reader) error {
 	dir, err := sandbox.CleanPath(dir)
 	if err != nil {
 		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
 	}
-	res, err := e.help(ctx, h, helperCall{args: onPath("tar-in", "-dir", dir), stdin: tar})
-	if err != nil {
-		return err
-	}
-	return transferError(h, "write files under "+dir, res, sandbox.ReasonWriteFailed)
+	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed, Call{Args: onPath("tar-in", "-dir", dir), Stdin: tar})
 }
 
-// onPath are a helper's arguments for a path. The engine takes text only; what is text stays as guests
+// onPath are a helper's arguments for a path. Engines take text only; what is text stays as guests
 // of earlier releases know it.
 func onPath(command, flag, path string) []string {
 	if utf8.ValidString(path) {
@@ -34,7 +29,7 @@ func onPath(command, flag, path string) []string {
 }
 
 // CopyFrom implements sandbox.Runner. The stream ends with an error when it is not complete.
-func (e *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, path string) (io.ReadCloser, error) {
+func (g Guests) CopyFrom(ctx context.Context, h sandbox.Handle, path string) (io.ReadCloser, error) {
 	path, err := sandbox.CleanPath(path)
 	if err != nil {
 		return nil, sandbox.InvalidFields("files", []sandbox.Field{{Name: "path", Problem: err.Error()}})
@@ -44,12 +39,8 @@ func (e *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, path string) 
 	f := &outgoing{PipeReader: pr, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
 	go func() { // ends with the stream; Close waits for it
 		defer close(f.done)
-		res, err := e.help(ctx, h, helperCall{args: onPath("tar-out", "-path", path), stdout: f.announce(pw)})
-		if err == nil {
-			err = transferError(h, "read "+path, res, sandbox.ReasonCopyFailed)
-		}
-		f.err = err
-		pw.CloseWithError(err) // nil means EOF
+		f.err = g.transfer(ctx, h, "read "+path, sandbox.ReasonCopyFailed, Call{Args: onPath("tar-out", "-path", path), Stdout: f.announce(pw)})
+		pw.CloseWithError(f.err) // nil means EOF
 	}()
 	select {
 	case <-f.first:
@@ -94,20 +85,4 @@ func (a *announcer) Write(p []byte) (int, error) {
 		close(a.first)
 	}
 	return a.w.Write(p)
-}
-
-// transferError turns a helper's report of a file transfer into an error.
-func transferError(h sandbox.Handle, what string, res wire.Result, failed sandbox.Reason) error {
-	code, reason := sandbox.Failed, failed
-	switch res.Problem {
-	case "":
-		return nil
-	case wire.ProblemNotFound:
-		code, reason = sandbox.NotFound, sandbox.ReasonFileNotFound
-	case wire.ProblemInvalid:
-		code = sandbox.Invalid
-	case wire.ProblemConflict:
-		code = sandbox.Conflict
-	}
-	return sandbox.Errorf(code, "docker: sandbox %s: %s: %s", h.SandboxID, what, res.Message).WithReason(reason)
 }

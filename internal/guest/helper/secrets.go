@@ -1,4 +1,4 @@
-package docker
+package helper
 
 import (
 	"archive/tar"
@@ -12,8 +12,8 @@ import (
 )
 
 // PutSecrets implements sandbox.SecretBearer: the guest takes the secrets from its standard input, so that
-// they stand in no argument, variable, label or layer of the engine's.
-func (e *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
+// they stand in no argument, variable, label or layer.
+func (g Guests) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
 	var err error
@@ -24,11 +24,7 @@ func (e *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map
 		err = errors.Join(err, writeErr)
 	}
 	if err = errors.Join(err, tw.Close()); err != nil {
-		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: pack its secrets: %w", h.SandboxID, err)
+		return sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: pack its secrets: %w", g.backend, h.SandboxID, err)
 	}
-	res, err := e.help(ctx, h, helperCall{args: []string{"secrets"}, stdin: &archive})
-	if err != nil {
-		return err
-	}
-	return transferError(h, "write files under "+sandbox.SecretsDir, res, sandbox.ReasonWriteFailed)
+	return g.transfer(ctx, h, "write files under "+sandbox.SecretsDir, sandbox.ReasonWriteFailed, Call{Args: []string{"secrets"}, Stdin: &archive})
 }

@@ -1,0 +1,109 @@
+// Package helper asks the guests in sandboxes for work: each call runs the guest once more beside process 1,
+// and is answered in the protocol of package wire. It is what the backends have in common, which differ in how
+// a program is run in a container of theirs.
+package helper
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Call is one run of the guest as a helper.
+type Call struct {
+	Args []string
+	// ID is that of the command that ends with the call when its caller leaves, empty when none does.
+	ID string
+	// Detached: what it runs goes on when its caller leaves, and the sandbox is in use until it has ended.
+	Detached bool
+	User     string // "" is the sandbox's own
+	Env      map[string]string
+	// Limit is after what time it has ended, 0 where nobody knows.
+	Limit          time.Duration
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Begins         func(offset int64) error // as sandbox.Replay has it
+}
+
+// Guests works inside of sandboxes that are awake. It implements sandbox.Runner, sandbox.ProcessRunner,
+// sandbox.Filer and sandbox.SecretBearer.
+type Guests struct {
+	backend sandbox.Backend // begins each error
+	run     Run
+}
+
+// Run makes one call and returns what the guest reports. It may return before a Read of the input does. When
+// ctx ends first, or the connection breaks, it ends the command that the call names. Errors: as sandbox.Runner's
+// Exec; Timeout when ctx ends first.
+type Run func(ctx context.Context, h sandbox.Handle, c Call) (wire.Result, error)
+
+// New returns the guests of a backend's sandboxes.
+func New(backend sandbox.Backend, run Run) Guests { return Guests{backend, run} }
+
+// Capture keeps the first bytes of a stream and lets the rest go by.
+type Capture struct {
+	bytes.Buffer
+	// Limit is in bytes.
+	Limit     int
+	Truncated bool
+}
+
+// Write implements io.Writer. It does not fail.
+func (c *Capture) Write(p []byte) (int, error) {
+	room := max(c.Limit-c.Len(), 0)
+	if len(p) > room {
+		c.Truncated = true
+	}
+	_, _ = c.Buffer.Write(p[:min(room, len(p))]) // memory does not fail
+	return len(p), nil
+}
+
+// resultOf is how a command ended that a guest ran.
+func resultOf(res wire.Result) sandbox.ExecResult {
+	return sandbox.ExecResult{
+		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
+		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
+	}
+}
+
+// onCommand makes a call about a command, and an error of the report that it could not do its work.
+func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string, c Call) (wire.Result, error) {
+	res, err := g.run(ctx, h, c)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	code, reason := sandbox.Failed, sandbox.ReasonExecFailed
+	switch res.Problem {
+	case "":
+		return res, nil
+	case wire.ProblemNotFound:
+		code, reason = sandbox.NotFound, sandbox.ReasonExecNotFound
+	case wire.ProblemConflict:
+		code, reason = sandbox.Conflict, sandbox.ReasonOtherSettings
+	}
+	return wire.Result{}, sandbox.Errorf(code, "%s: sandbox %s: command %s: %s", g.backend, h.SandboxID, command, res.Message).WithReason(reason)
+}
+
+// transfer makes a call about files, and an error of the report that it could not do its work.
+func (g Guests) transfer(ctx context.Context, h sandbox.Handle, what string, failed sandbox.Reason, c Call) error {
+	res, err := g.run(ctx, h, c)
+	if err != nil {
+		return err
+	}
+	code, reason := sandbox.Failed, failed
+	switch res.Problem {
+	case "":
+		return nil
+	case wire.ProblemNotFound:
+		code, reason = sandbox.NotFound, sandbox.ReasonFileNotFound
+	case wire.ProblemInvalid:
+		code = sandbox.Invalid
+	case wire.ProblemConflict:
+		code = sandbox.Conflict
+	}
+	return sandbox.Errorf(code, "%s: sandbox %s: %s: %s", g.backend, h.SandboxID, what, res.Message).WithReason(reason)
+}
