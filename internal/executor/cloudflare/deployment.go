@@ -45,6 +45,10 @@ type Deployer interface {
 	// Find looks at a deployment and changes nothing. One that is half made has Site.Missing. Errors:
 	// NotFound, when nothing of it is there; Conflict as Deploy.
 	Find(ctx context.Context, name string) (Site, error)
+	// List returns the deployments of a ledger, those whose names DeploymentName makes of it, with Name and URL
+	// at least; a Worker that has no route yet has no URL. The executor asks each of them for its sandboxes,
+	// so one that is left out would have them taken for gone.
+	List(ctx context.Context, ledgerID string) ([]Site, error)
 	// Delete removes a deployment with all its sandboxes, their Durable Objects and all that is in its
 	// database and bucket. Absent is success, and so is one that is half made. Errors: Conflict as Deploy.
 	Delete(ctx context.Context, name string) error
