@@ -17,25 +17,33 @@ var parallelism = []int{2, 4, 8}
 // begins is how many containers are started at once; that is not measured.
 const begins = 4
 
+// gameRounds is how often each way is taken: in turns, because the machine is not the same from one
+// minute to the next, and the best of each is compared.
+const gameRounds = 3
+
 // games measures how long it takes until all containers of a game are gone that one condition ends,
 // next to the removal of as many containers with the same settings by the docker command.
 func games(ctx context.Context, s *stage, o options) ([]result, error) {
-	best, commands := time.Duration(0), 0
-	for _, p := range parallelism {
+	var plain, ours time.Duration
+	commands := 0
+	for round := range gameRounds {
+		p := parallelism[round%len(parallelism)]
 		took, err := plainGame(ctx, o.players, p)
 		if err != nil {
 			return nil, err
 		}
-		if best == 0 || took < best {
-			best, commands = took, p
+		if plain == 0 || took < plain {
+			plain, commands = took, p
+		}
+		if took, err = leasedGame(ctx, s, fmt.Sprintf("bench-game-%d", round), o.players); err != nil {
+			return nil, err
+		}
+		if ours == 0 || took < ours {
+			ours = took
 		}
 	}
-	ours, err := leasedGame(ctx, s, o.players)
-	if err != nil {
-		return nil, err
-	}
-	return []result{atMost(fmt.Sprintf("condition that ends %d leases / docker rm -f", o.players), ours.Seconds()/best.Seconds(), "ratio", 1.2,
-		fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), best.Milliseconds(), commands))}, nil
+	return []result{atMost(fmt.Sprintf("condition that ends %d leases / docker rm -f", o.players), ours.Seconds()/plain.Seconds(), "ratio", 1.2,
+		fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), plain.Milliseconds(), commands))}, nil
 }
 
 // plainGame starts n containers and removes them with some docker commands at once, each of which
@@ -74,8 +82,7 @@ func plainGame(ctx context.Context, n, commands int) (time.Duration, error) {
 
 // leasedGame begins n leases in an environment of their own and ends them by one condition. It returns
 // how long it took from the reply until the last container was gone.
-func leasedGame(ctx context.Context, s *stage, n int) (time.Duration, error) {
-	const game = "bench-game"
+func leasedGame(ctx context.Context, s *stage, game string, n int) (time.Duration, error) {
 	if err := s.environment(ctx, sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
 		return 0, err
 	}
@@ -92,7 +99,7 @@ func leasedGame(ctx context.Context, s *stage, n int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	receipt, err := send.post(ctx, "game-over", sandbox.Condition{Type: "game.finished", Timestamp: time.Now().UTC(),
+	receipt, err := send.post(ctx, game+"-over", sandbox.Condition{Type: "game.finished", Timestamp: time.Now().UTC(),
 		Data: sandbox.ConditionData{EnvironmentID: game}})
 	if err != nil {
 		return 0, err
