@@ -126,7 +126,10 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 			return err
 		}
 	}
-	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
+	// What follows does nothing: when many sandboxes end, all of them go before it.
+	carrier := change("remove container", carrierName(h), sandbox.ReasonRemovalFailed)
+	carrier.late = true
+	if err := e.remove(ctx, carrier); err != nil {
 		return err
 	}
 	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
@@ -140,7 +143,13 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 
 // removeContainer removes a container and its anonymous volumes, and returns nil once it is gone.
 func (e *Executor) removeContainer(ctx context.Context, id string) error {
-	err := e.do(ctx, change("remove container", id, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+	return e.remove(ctx, change("remove container", id, sandbox.ReasonRemovalFailed))
+}
+
+// remove is removeContainer of the request's object.
+func (e *Executor) remove(ctx context.Context, r request) error {
+	id := r.object
+	err := e.do(ctx, r, func(ctx context.Context) error {
 		return e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	})
 	switch {
@@ -160,7 +169,7 @@ func (e *Executor) removeContainer(ctx context.Context, id string) error {
 }
 
 // removeVolume removes a volume if it is ours, and returns nil once ours is gone. Nothing runs with it any
-// more: when many sandboxes end, all containers go before the first volume.
+// more.
 func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
 	look := read("look for volume", name)
 	look.late = true
