@@ -85,6 +85,7 @@ const (
 	PartDatabase    Part = "database"
 	PartBucket      Part = "bucket"
 	PartWorker      Part = "worker"
+	PartSettings    Part = "settings" // the Worker's: its bindings to the other parts, and its compatibility date
 	PartApplication Part = "application"
 	PartRollout     Part = "rollout" // of the application's last change, which was not begun
 	PartRoute       Part = "route"
@@ -93,7 +94,7 @@ const (
 // Site is a deployment as Cloudflare has it.
 type Site struct {
 	Name string
-	// URL is where the Worker answers. It may take seconds until all of Cloudflare knows of a new one.
+	// URL is where the Worker answers, "" while it has no route. It may take seconds until all of Cloudflare knows of a new one.
 	URL string
 	// The ids that Cloudflare gave; "" for a part that is missing. The bucket has its name only.
 	DatabaseID, NamespaceID, ApplicationID, VersionID string

@@ -24,12 +24,15 @@ var (
 	unsafeInName   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
+// DeploymentPrefix returns what the names of a ledger's deployments begin with.
+func DeploymentPrefix(ledgerID string) string { return "sandbox-" + ledgerID + "-" }
+
 // DeploymentName returns the name of an environment's deployment: it belongs to one ledger, tells people
 // which environment it is, and differs between environments whose names differ in a character that the names
 // of Workers and buckets cannot have.
 func DeploymentName(ledgerID, environmentID string) string {
 	sum := sha256.Sum256([]byte(environmentID))
-	prefix, suffix := "sandbox-"+ledgerID+"-", hex.EncodeToString(sum[:5])
+	prefix, suffix := DeploymentPrefix(ledgerID), hex.EncodeToString(sum[:5])
 	readable := strings.Trim(unsafeInName.ReplaceAllString(environmentID, "-"), "-")
 	if room := maxName - len(prefix) - len(suffix) - 1; len(readable) > room {
 		readable = strings.TrimRight(readable[:room], "-")

@@ -1,0 +1,162 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// callLimit bounds one request with its repetitions.
+	callLimit = 2 * time.Minute
+	// maxAnswer bounds an answer, in bytes: the largest is a list of an account's applications.
+	maxAnswer = 16 << 20
+	// maxShown bounds what an error shows of an answer, in bytes.
+	maxShown = 1 << 10
+)
+
+// transport sends requests, again where that does no harm and may help, and turns answers that are no success
+// into a *refusal.
+type transport struct {
+	retrying *retryablehttp.Client
+	token    string
+}
+
+func newTransport(cfg Config) *transport {
+	client := retryablehttp.NewClient() // with connections of its own
+	if cfg.HTTP != nil {
+		client.HTTPClient = cfg.HTTP
+	}
+	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 4, 500*time.Millisecond, 10*time.Second
+	if cfg.Attempts > 0 {
+		client.RetryMax = cfg.Attempts - 1
+	}
+	if cfg.WaitMin > 0 {
+		client.RetryWaitMin = cfg.WaitMin
+	}
+	if cfg.WaitMax > 0 {
+		client.RetryWaitMax = cfg.WaitMax
+	}
+	client.CheckRetry = checkRetry
+	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	client.Logger = nil
+	if cfg.Logger != nil {
+		client.Logger = details{cfg.Logger}
+	}
+	return &transport{retrying: client, token: string(cfg.Token)}
+}
+
+func (t *transport) close() { t.retrying.HTTPClient.CloseIdleConnections() }
+
+// checkRetry repeats what was refused for now, and what may be done twice. What makes something is not: the
+// next deployment looks whether it was made.
+func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if answer != nil && answer.StatusCode == http.StatusTooManyRequests {
+		return true, nil
+	}
+	if method, known := methodOf(answer, err); !known || method == http.MethodPost {
+		return false, nil
+	}
+	return retryablehttp.DefaultRetryPolicy(ctx, answer, err)
+}
+
+// Do implements the HTTP client of cloudflare-go.
+func (t *transport) Do(r *http.Request) (*http.Response, error) {
+	again, err := retryablehttp.FromRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := t.retrying.Do(again)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode < 400 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	return nil, newRefusal(answer.StatusCode, []byte(strings.ReplaceAll(string(body), t.token, "(token)")))
+}
+
+// methodOf tells what was asked for.
+func methodOf(answer *http.Response, err error) (string, bool) {
+	if answer != nil && answer.Request != nil {
+		return answer.Request.Method, true
+	}
+	var broken *url.Error
+	if errors.As(err, &broken) {
+		return strings.ToUpper(broken.Op), true
+	}
+	return "", false
+}
+
+// details gives retryablehttp's messages to slog, as details: what matters reaches the caller as an error.
+type details struct{ log *slog.Logger }
+
+func (d details) Error(msg string, kv ...any) { d.log.Debug(msg, kv...) }
+func (d details) Warn(msg string, kv ...any)  { d.log.Debug(msg, kv...) }
+func (d details) Info(msg string, kv ...any)  { d.log.Debug(msg, kv...) }
+func (d details) Debug(msg string, kv ...any) { d.log.Debug(msg, kv...) }
+
+// api calls what cloudflare-go has no types for: /containers, and the upload of a Worker with containers.
+type api struct {
+	base      string // of the account
+	token     sandbox.Secret
+	transport *transport
+}
+
+// call sends a JSON body, nil sends none, and reads an answer's result into out, unless that is nil.
+func (a *api) call(ctx context.Context, method, path string, body, out any) error {
+	if body == nil {
+		return a.send(ctx, method, path, "", nil, out)
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return a.send(ctx, method, path, "application/json", encoded, out)
+}
+
+func (a *api) send(ctx context.Context, method, path, contentType string, body []byte, out any) error {
+	r, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+string(a.token))
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := a.transport.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	var envelope struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(&envelope); err != nil && (out != nil || !errors.Is(err, io.EOF)) {
+		return fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(envelope.Result, out)
+}

@@ -1,0 +1,185 @@
+// Package deploy brings environments to Cloudflare: it implements cloudflare.Deployer by Cloudflare's API.
+//
+// Every call looks first, at everything at once, and then changes what is not as wanted:
+//
+//	D1 database -> R2 bucket -> Worker with its Durable Objects -> container application -> workers.dev route
+//
+// Each part is found by the deployment's name, and the application by the namespace of the Durable Objects, too:
+// one that belongs to a namespace can never have another, and only one application can belong to it. So whatever
+// a call that broke off has left is taken up by the next one, and is found by Delete, which goes the other way:
+// an application that outlives its Worker keeps the next Worker of that name from having one.
+//
+// An application's change is two requests, of the new settings and of a rollout of them to the containers that
+// run. An application that was changed and has no rollout to its settings is one where the second is missing.
+//
+// What cloudflare-go has types for goes through it; containers and the upload of a Worker are raw (api.go).
+package deploy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/cloudflare/cloudflare-go/v7/d1"
+	"github.com/cloudflare/cloudflare-go/v7/option"
+	"github.com/cloudflare/cloudflare-go/v7/r2"
+	"github.com/cloudflare/cloudflare-go/v7/workers"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// BaseURL is Cloudflare's API.
+const BaseURL = "https://api.cloudflare.com/client/v4"
+
+var accountID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// Config says which account is deployed to.
+type Config struct {
+	// AccountID is the account's: 32 hexadecimal digits.
+	AccountID string
+	// Token is an API token with the permissions of Permissions.
+	Token sandbox.Secret
+	// BaseURL is the API's; "" means Cloudflare's.
+	BaseURL string
+	// HTTP carries the requests; nil means a client of its own.
+	HTTP   *http.Client
+	Logger *slog.Logger // nil means none; it never sees the token
+	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
+	Attempts int
+	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
+	WaitMin, WaitMax time.Duration
+}
+
+func (c Config) check() error {
+	var f []sandbox.Field
+	if !accountID.MatchString(c.AccountID) {
+		f = append(f, sandbox.Field{Name: "account_id", Problem: "must be 32 hexadecimal digits, as the dashboard shows them"})
+	}
+	if c.Token == "" {
+		f = append(f, sandbox.Field{Name: "api_token", Problem: "must be set"})
+	}
+	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" && (err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http")) {
+		f = append(f, sandbox.Field{Name: "base_url", Problem: "must be an https or http URL"})
+	}
+	return sandbox.InvalidFields("cloudflare: the account's configuration", f)
+}
+
+// Deployer deploys to one account.
+type Deployer struct {
+	account   string
+	api       *api
+	workers   *workers.WorkerService
+	databases *d1.DatabaseService
+	buckets   *r2.BucketService
+}
+
+var _ cloudflare.Deployer = (*Deployer)(nil)
+
+// New returns a deployer. It does not connect. Errors: Invalid.
+func New(cfg Config) (*Deployer, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = BaseURL
+	}
+	cfg.BaseURL = strings.TrimSuffix(cfg.BaseURL, "/")
+	transport := newTransport(cfg)
+	options := []option.RequestOption{
+		option.WithBaseURL(cfg.BaseURL), option.WithAPIToken(string(cfg.Token)),
+		option.WithHTTPClient(transport), option.WithMaxRetries(0), // transport repeats what may be
+	}
+	return &Deployer{
+		account:   cfg.AccountID,
+		api:       &api{base: cfg.BaseURL + "/accounts/" + cfg.AccountID, token: cfg.Token, transport: transport},
+		workers:   workers.NewWorkerService(options...),
+		databases: d1.NewDatabaseService(options...),
+		buckets:   r2.NewBucketService(options...),
+	}, nil
+}
+
+// Close releases the connections that nothing uses.
+func (d *Deployer) Close() error {
+	d.api.transport.close()
+	return nil
+}
+
+// Account implements cloudflare.Deployer.
+func (d *Deployer) Account(ctx context.Context) (string, error) {
+	subdomain, err := d.subdomain(ctx)
+	if err == nil && subdomain == "" {
+		err = d.noSubdomain()
+	}
+	return d.account, err
+}
+
+func (d *Deployer) noSubdomain() error {
+	return sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s has no workers.dev subdomain: open Workers & Pages in the dashboard once, where it is chosen", d.account)
+}
+
+// Deploy implements cloudflare.Deployer.
+func (d *Deployer) Deploy(ctx context.Context, want cloudflare.Deployment) (cloudflare.Site, error) {
+	if err := want.Check(); err != nil {
+		return cloudflare.Site{}, err
+	}
+	s, err := d.look(ctx, want.Name)
+	if err == nil && s.subdomain == "" {
+		err = d.noSubdomain()
+	}
+	for _, ensure := range []func(context.Context, cloudflare.Deployment, *standing) error{
+		d.ensureDatabase, d.ensureBucket, d.ensureWorker, d.ensureApplication, d.ensureRoute,
+	} {
+		if err != nil {
+			return cloudflare.Site{}, err
+		}
+		err = ensure(ctx, want, s)
+	}
+	if err != nil {
+		return cloudflare.Site{}, err
+	}
+	return s.site(), nil
+}
+
+// Find implements cloudflare.Deployer.
+func (d *Deployer) Find(ctx context.Context, name string) (cloudflare.Site, error) {
+	if err := cloudflare.CheckDeploymentName(name); err != nil {
+		return cloudflare.Site{}, err
+	}
+	s, err := d.look(ctx, name)
+	if err != nil {
+		return cloudflare.Site{}, err
+	}
+	if s.empty() {
+		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed as %s", d.account, name)
+	}
+	return s.site(), nil
+}
+
+// Delete implements cloudflare.Deployer.
+func (d *Deployer) Delete(ctx context.Context, name string) error {
+	if err := cloudflare.CheckDeploymentName(name); err != nil {
+		return err
+	}
+	s, err := d.look(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, remove := range []func(context.Context, *standing) error{d.removeApplications, d.removeWorker, d.removeDatabase, d.removeBucket} {
+		if err := remove(ctx, s); err != nil && !isAbsent(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAbsent reports that Cloudflare has answered that something is not there.
+func isAbsent(err error) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && refused.status == http.StatusNotFound
+}

@@ -1,0 +1,143 @@
+package localapi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// application is a container application.
+type application struct {
+	ID               string         `json:"id"`
+	CreatedAt        time.Time      `json:"created_at"`
+	AccountID        string         `json:"account_id"`
+	Name             string         `json:"name"`
+	Version          int64          `json:"version"`
+	SchedulingPolicy string         `json:"scheduling_policy"`
+	Instances        int            `json:"instances"`
+	MaxInstances     int            `json:"max_instances"`
+	Configuration    configuration  `json:"configuration"`
+	Constraints      map[string]any `json:"constraints,omitempty"`
+	DurableObjects   struct {
+		NamespaceID string `json:"namespace_id"`
+	} `json:"durable_objects"`
+	RolloutGracePeriod int64 `json:"rollout_active_grace_period"`
+
+	rollouts []map[string]any
+}
+
+// configuration is given back with figures, whatever it was asked for with.
+type configuration struct {
+	Image        string  `json:"image"`
+	InstanceType string  `json:"instance_type,omitempty"`
+	VCPU         float64 `json:"vcpu"`
+	MemoryMiB    int64   `json:"memory_mib"`
+	Disk         struct {
+		SizeMB int64 `json:"size_mb"`
+	} `json:"disk"`
+}
+
+// lite is the one size whose share of a CPU is no whole number of thousandths.
+const liteVCPU = 0.0625
+
+func (c configuration) inFigures() configuration {
+	if r, named := sandbox.ResourcesOf(c.InstanceType); named {
+		c.VCPU, c.MemoryMiB, c.Disk.SizeMB = float64(r.CPUMillis)/1000, r.MemoryMB, r.DiskMB
+		if c.InstanceType == "lite" {
+			c.VCPU = liteVCPU
+		}
+		c.InstanceType = ""
+	}
+	return c
+}
+
+func (s *Server) routeContainers() {
+	s.handle("GET /containers/me", func(r *http.Request, _ []byte) answer {
+		return ok(map[string]any{"external_account_id": r.PathValue("account"), "limits": map[string]any{"disk_mb_per_deployment": 20000, "memory_mib_per_deployment": 12288, "vcpu_per_deployment": 4}})
+	})
+	s.handle("GET /containers/applications", func(*http.Request, []byte) answer {
+		all := []*application{}
+		for _, a := range s.applications {
+			all = append(all, a)
+		}
+		slices.SortFunc(all, func(a, b *application) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		return ok(all)
+	})
+	s.handle("POST /containers/applications", s.makeApplication)
+	s.onApplication("GET /containers/applications/{id}", func(a *application, _ []byte) answer { return ok(a) })
+	s.onApplication("PATCH /containers/applications/{id}", changeApplication)
+	s.onApplication("DELETE /containers/applications/{id}", func(a *application, _ []byte) answer {
+		delete(s.applications, a.ID)
+		return ok(map[string]any{})
+	})
+	s.onApplication("GET /containers/applications/{id}/rollouts", func(a *application, _ []byte) answer { return ok(a.rollouts) })
+	s.onApplication("POST /containers/applications/{id}/rollouts", s.beginRollout)
+}
+
+func (s *Server) onApplication(pattern string, answerTo func(*application, []byte) answer) {
+	s.handle(pattern, func(r *http.Request, body []byte) answer {
+		a, there := s.applications[r.PathValue("id")]
+		if !there {
+			return failed(http.StatusNotFound, 1000, "APPLICATION_NOT_FOUND")
+		}
+		return answerTo(a, body)
+	})
+}
+
+func (s *Server) makeApplication(r *http.Request, body []byte) answer {
+	made := &application{ID: newUUID(), CreatedAt: s.cfg.Now(), AccountID: r.PathValue("account"), Version: 1, rollouts: []map[string]any{}}
+	if a := read(body, made); a != nil {
+		return *a
+	}
+	there, enabled := s.namespace(made.DurableObjects.NamespaceID)
+	taken := false
+	for _, other := range s.applications {
+		taken = taken || other.DurableObjects.NamespaceID == made.DurableObjects.NamespaceID
+	}
+	switch {
+	case made.Name == "" || !strings.Contains(made.Configuration.Image, "@sha256:"):
+		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: name and configuration.image must be set")
+	case !there || !enabled:
+		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_NOT_CONTAINER_ENABLED")
+	case taken:
+		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_ALREADY_HAS_APPLICATION")
+	}
+	made.Configuration = made.Configuration.inFigures()
+	s.applications[made.ID] = made
+	return answer{status: http.StatusCreated, result: made}
+}
+
+func changeApplication(a *application, body []byte) answer {
+	var change struct {
+		Configuration      *configuration `json:"configuration"`
+		MaxInstances       *int           `json:"max_instances"`
+		RolloutGracePeriod *int64         `json:"rollout_active_grace_period"`
+	}
+	if refused := read(body, &change); refused != nil {
+		return *refused
+	}
+	if change.Configuration != nil {
+		a.Configuration = change.Configuration.inFigures()
+	}
+	if change.MaxInstances != nil {
+		a.MaxInstances = *change.MaxInstances
+	}
+	if change.RolloutGracePeriod != nil {
+		a.RolloutGracePeriod = *change.RolloutGracePeriod
+	}
+	a.Version++
+	return ok(a)
+}
+
+func (s *Server) beginRollout(a *application, body []byte) answer {
+	var begun map[string]any
+	if refused := read(body, &begun); refused != nil {
+		return *refused
+	}
+	begun["id"], begun["created_at"], begun["status"] = newUUID(), s.cfg.Now(), "progressing"
+	a.rollouts = append(a.rollouts, begun)
+	return ok(begun)
+}

@@ -1,0 +1,206 @@
+// Package localapi is the part of Cloudflare's API that deployments need, on one's own machine: it answers as
+// recordings of wrangler's traffic show, keeps its state in memory, and refuses what Cloudflare refuses where
+// that matters to a deployment:
+//
+//   - Durable Objects come with a migration, once; a namespace ends with its Worker;
+//   - a container application belongs to one namespace for ever, a namespace to one application, and it outlives
+//     its Worker;
+//   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
+//   - a secret is never given back.
+//
+// What Cloudflare does beyond that is unproven by it: quotas, how long it takes until all of it knows of a
+// change, and what a rollout does.
+package localapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxBody bounds a request, in bytes.
+const maxBody = 64 << 20
+
+// Subdomain is the account's of workers.dev.
+const Subdomain = "local"
+
+// Fault is what goes wrong with a request.
+type Fault int
+
+// The faults.
+const (
+	// None: it is answered.
+	None Fault = iota
+	// Down: it is refused with 503, and changes nothing.
+	Down
+	// Lost: it is carried out, and the connection breaks before the answer.
+	Lost
+)
+
+// Config says what a server is. Its zero value answers everybody, for any account.
+type Config struct {
+	// Token is what requests must bear; "" means any.
+	Token string
+	// Fault is asked before every request, one at a time; nil means None.
+	Fault func(*http.Request) Fault
+	// Now returns the time; nil means time.Now.
+	Now func() time.Time
+}
+
+// Server is the API of one account. It is an http.Handler, for URLs that begin with /client/v4.
+type Server struct {
+	cfg Config
+	mux *http.ServeMux
+
+	mu           sync.Mutex // guards everything that follows
+	lacking      map[string]bool
+	scripts      map[string]*script
+	applications map[string]*application
+	databases    map[string]string            // names by id
+	buckets      map[string]map[string][]byte // objects by bucket and key
+}
+
+// New returns a server of an account that has nothing.
+func New(cfg Config) *Server {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(), lacking: map[string]bool{}, scripts: map[string]*script{},
+		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{},
+	}
+	s.routeWorkers()
+	s.routeContainers()
+	s.routeStorage()
+	return s
+}
+
+// Lacks takes a permission from the token: one of workers, containers, d1 and r2.
+func (s *Server) Lacks(service string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lacking[service] = true
+}
+
+// answer is what a request is answered with: a result, or a failure.
+type answer struct {
+	status int
+	result any
+	failed *failure
+	// info is the envelope's result_info, of lists that come in pages.
+	info any
+	// raw, of a type, in place of the envelope.
+	raw         []byte
+	contentType string
+}
+
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func ok(result any) answer { return answer{status: http.StatusOK, result: result} }
+
+func failed(status, code int, message string) answer {
+	return answer{status: status, failed: &failure{code, message}}
+}
+
+// handle answers a request of an account under the lock.
+func (s *Server) handle(pattern string, answerTo func(*http.Request, []byte) answer) {
+	method, path, _ := strings.Cut(pattern, " ")
+	service, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	s.mux.HandleFunc(method+" /client/v4/accounts/{account}"+path, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			write(w, failed(http.StatusBadRequest, 10001, "the request cannot be read"))
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fault := None
+		if s.cfg.Fault != nil {
+			fault = s.cfg.Fault(r)
+		}
+		switch {
+		case fault == Down:
+			write(w, failed(http.StatusServiceUnavailable, 10013, "An unknown error has occurred."))
+		case s.lacking[service]:
+			write(w, failed(http.StatusForbidden, 10000, "Authentication error"))
+		default:
+			a := answerTo(r, body)
+			if fault == Lost {
+				panic(http.ErrAbortHandler)
+			}
+			write(w, a)
+		}
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, bears := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bears || (s.cfg.Token != "" && token != s.cfg.Token) {
+		write(w, failed(http.StatusUnauthorized, 1000, "Invalid API Token"))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func write(w http.ResponseWriter, a answer) {
+	if a.raw != nil {
+		w.Header().Set("Content-Type", a.contentType)
+		_, _ = w.Write(a.raw) // the caller may have left
+		return
+	}
+	envelope := map[string]any{"success": a.failed == nil, "errors": []failure{}, "messages": []string{}, "result": a.result}
+	if a.failed != nil {
+		envelope["errors"] = []failure{*a.failed}
+	}
+	if a.info != nil {
+		envelope["result_info"] = a.info
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.status)
+	_ = json.NewEncoder(w).Encode(envelope) // the caller may have left
+}
+
+// read decodes a body, and answers for one that it cannot decode.
+func read(body []byte, into any) *answer {
+	if err := json.Unmarshal(body, into); err != nil {
+		a := failed(http.StatusBadRequest, 10002, "the body is not the JSON that is expected: "+err.Error())
+		return &a
+	}
+	return nil
+}
+
+// newID returns 32 hexadecimal digits.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// newUUID returns an id as a UUID.
+func newUUID() string { return asUUID(newID()) }
+
+func asUUID(id string) string {
+	return id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:]
+}
+
+// Holding counts what there is, by its kind; kinds of which there is nothing are left out.
+func (s *Server) Holding() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{"workers": len(s.scripts), "applications": len(s.applications), "databases": len(s.databases), "buckets": len(s.buckets)}
+	for kind, n := range all {
+		if n == 0 {
+			delete(all, kind)
+		}
+	}
+	return all
+}
