@@ -28,7 +28,9 @@ func world(t *testing.T, w *providertest.World) {
 	service := w.Service()
 	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone, Labels: map[string]string{"team": "games"},
-		Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500},
+		Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500}, Budget: &sandbox.Budget{Monthly: 25e9},
+		Skills: map[string]string{"trade": "Trade well."}, HostAccess: sandbox.HostAccess{EnvBlocked: []string{"AWS_TOKEN"}}, Confinement: sandbox.Confinement{TmpMB: 32},
+		PostStart: []sandbox.PostStart{{Command: []string{"true"}}}, Processes: []sandbox.ProcessSpec{{Name: "bot", Command: []string{"sleep", "9999"}}},
 	}})
 	w.Must(err)
 	t.Cleanup(func() {
@@ -95,6 +97,7 @@ data "sandbox_cost" "by_agent" {
   group_by       = "agent"
   from           = %q
 }
+data "sandbox_cost" "of_none" { environment_id = "no-such-game" }
 data "sandbox_cost" "future" { from = "2100-01-01T00:00:00Z" }
 data "sandbox_drift" "bob" { lease_id = "did:plc:bob::${local.name}" }
 data "sandbox_drift" "alice" { lease_id = "did:plc:alice::${local.name}" }
@@ -120,9 +123,21 @@ data "sandbox_events" "alice" { sandbox_id = data.sandbox_lease.by_names.sandbox
 data "sandbox_price_book" "docker" {}
 data "sandbox_container_image" "used" { name = data.sandbox_environment.e.image }
 data "sandbox_drift" "all" { environment_id = local.name }
+data "sandbox_drift" "vanished" {
+  environment_id = local.name
+  kind           = "vanished"
+}
+data "sandbox_drift" "changed" {
+  environment_id = local.name
+  kind           = "changed"
+}
+data "sandbox_drift" "resolved" {
+  environment_id = local.name
+  status         = "resolved"
+}
 data "sandbox_drift" "elsewhere" { environment_id = "no-such-game" }
 data "sandbox_drift" "open" {
-  open_only      = true
+  status         = "open"
   environment_id = local.name
 }
 `, w.Name, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
@@ -148,6 +163,16 @@ data "sandbox_drift" "open" {
 				at("cost.by_environment", top("accounts").AtSliceIndex(0).AtMapKey("shadow").AtMapKey("price_book"), text("cloudflare-containers")),
 				at("cost.by_agent", top("rows").AtSliceIndex(0).AtMapKey("agent_did"), text(alice)),
 				at("cost.by_agent", top("total").AtMapKey("awake_hours"), knownvalue.NotNull()), at("cost.by_agent", top("as_of"), moment),
+				at("cost.by_environment", top("environments"), knownvalue.ListSizeExact(1)), at("cost.by_environment", top("environments").AtSliceIndex(0).AtMapKey("environment_id"), text(w.Name)),
+				at("cost.by_environment", top("environments").AtSliceIndex(0).AtMapKey("spent_usd"), dollars), at("cost.by_environment", top("environments").AtSliceIndex(0).AtMapKey("projected_usd"), dollars),
+				at("cost.by_environment", top("environments").AtSliceIndex(0).AtMapKey("budget_usd"), text("25.00")), at("cost.by_environment", top("environments").AtSliceIndex(0).AtMapKey("left_usd"), dollars),
+				at("cost.of_none", top("environments"), knownvalue.ListSizeExact(0)),
+				at("environment.e", top("allow"), knownvalue.Null()), at("environment.e", top("post_mortem"), text("1h")),
+				at("environment.e", top("skills"), knownvalue.MapExact(map[string]knownvalue.Check{"trade": text("Trade well.")})),
+				at("environment.e", top("initial_state"), knownvalue.Null()), at("environment.e", top("mount"), knownvalue.Null()),
+				at("environment.e", top("state"), knownvalue.Null()), at("environment.e", top("confinement").AtMapKey("tmp_mb"), number(32)),
+				at("environment.e", top("post_start").AtSliceIndex(0).AtMapKey("timeout"), text("2m")), at("environment.e", top("process").AtSliceIndex(0).AtMapKey("restart"), text("no")),
+				at("environment.e", top("env_blocked"), knownvalue.SetExact([]knownvalue.Check{text("AWS_TOKEN")})),
 				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)), at("cost.future", top("total").AtMapKey("net_usd"), text("0.00")),
 
 				at("drift.bob", top("findings"), knownvalue.ListSizeExact(1)), at("drift.alice", top("findings"), knownvalue.ListSizeExact(0)),
@@ -169,6 +194,9 @@ data "sandbox_drift" "open" {
 
 				at("drift.all", top("findings"), knownvalue.ListSizeExact(1)), at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("kind"), text("vanished")),
 				at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(bob, w.Name))),
+				at("drift.vanished", top("findings"), knownvalue.ListSizeExact(1)), at("drift.changed", top("findings"), knownvalue.ListSizeExact(0)),
+				// when the finding is resolved depends on who looks after the sandbox
+				at("drift.open", top("findings"), knownvalue.NotNull()), at("drift.resolved", top("findings"), knownvalue.NotNull()),
 				at("drift.elsewhere", top("findings"), knownvalue.ListSizeExact(0)),
 			},
 		}},
@@ -190,6 +218,8 @@ func TestAccDataSourcesErrors(t *testing.T) {
 			{Config: w.Embedded() + `data "sandbox_environments" "e" { type = "chess" }`, ExpectError: regexp.MustCompile(`type value must be one of`)},
 			{Config: w.Embedded() + `data "sandbox_events" "e" { limit = 0 }`, ExpectError: regexp.MustCompile(`limit value must be between 1 and 1000`)},
 			{Config: w.Embedded() + `data "sandbox_events" "e" { after_id = 99 }`, ExpectError: regexp.MustCompile(`(?s)Reading Events Failed.*99`)},
+			{Config: w.Embedded() + `data "sandbox_drift" "d" { kind = "moved" }`, ExpectError: regexp.MustCompile(`(?s)kind value must be one of.*"leftover"`)},
+			{Config: w.Embedded() + `data "sandbox_drift" "d" { status = "closed" }`, ExpectError: regexp.MustCompile(`(?s)status value must be one of.*"resolved"`)},
 			{Config: w.Embedded() + `data "sandbox_price_book" "b" { backend = "cloudflare" }`, ExpectError: regexp.MustCompile(`has\s+no\s+prices\s+for\s+it,\s+only\s+for\s+\[docker\]`)},
 			{Config: w.Embedded() + `data "sandbox_container_image" "i" { name = "no-such-image" }`, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*no-such-image`)},
 			{Config: w.Embedded() + `data "sandbox_cost" "c" { from = "yesterday" }`, ExpectError: regexp.MustCompile(`must be a time in RFC 3339`)},

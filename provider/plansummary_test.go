@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -23,31 +24,40 @@ func TestAccPlanSummary(t *testing.T) {
 			if over == "reconciler" {
 				provider = strings.Replace(w.Reconciler().Configuration, "  reconciler {", fmt.Sprintf("  docker {\n    price_book = %q\n  }\n  reconciler {", prices), 1)
 			}
-			summarized(t, w, provider)
+			summarized(t, w, provider, over == "embedded")
 		})
 	}
 }
 
-func summarized(t *testing.T, w *providertest.World, provider string) {
+// summarized is told whether the service has prices: the reconciler of these tests has none.
+func summarized(t *testing.T, w *providertest.World, provider string, priced bool) {
 	configuration := func(leases int) string {
 		usage := fmt.Sprintf("\n  expected_usage {\n    leases        = %d\n    hours_per_day = 4\n  }\n", leases)
 		game := strings.Replace(environment(w), "\n  network {", usage+"  network {", 1)
-		return provider + game + lease("dead", "") + lease("removed", "") + lease("changed", "") + lease("again", `on_expiry = "recreate"`)
+		return provider + game + lease("dead", "") + lease("removed", "") + lease("changed", "") + lease("again", `on_expiry = "recreate"`) +
+			fmt.Sprintf("data \"sandbox_drift\" \"open\" {\n  environment_id = %q\n  status = \"open\"\n}\n", w.Name)
 	}
 	tf := terraform(t, configuration(8))
 	tf.Run("apply", "-auto-approve", "-input=false")
-	if got := summary(t, tf); strings.Contains(got, "### Drift") || strings.Contains(got, "### Changes") {
+	if got, _ := summary(t, tf); strings.Contains(got, "### Drift") || strings.Contains(got, "### Changes") {
 		t.Errorf("of a plan without changes it says:\n%s", got)
 	}
 	happen(t, w)
+	_, err := w.Service().ObserveLease(t.Context(), sandbox.LeaseID("did:plc:changed", w.Name)) // or the data source may be read first
+	w.Must(err)
 	tf.Write("main.tf", configuration(16))
-	got := summary(t, tf)
+	spendBudget(t, w)
+	got, said := summary(t, tf)
+	if warning := "All Of The Budget Of Environment " + w.Name + " Is Spent"; strings.Contains(said, warning) != priced {
+		t.Errorf("whether the plan says %q is not %t:\n%s", warning, priced, said)
+	}
 	for _, line := range []string{
 		"\\| `sandbox_environment.game` \\| \\$(\\d+\\.\\d\\d) \\| \\$\\d+\\.\\d\\d \\| \\+\\$\\d+\\.\\d\\d \\|",
 		"\\| `sandbox_lease.removed` \\| vanished \\| create \\|",
 		"\\| `sandbox_lease.changed` \\| `memory_mb`: expected `4096`, observed `96` \\| nothing is planned \\|",
 		"\\| `sandbox_lease.dead` \\| `condition` \\| `agent.death.*` \\| nothing is planned \\|",
 		"\\| `sandbox_lease.again` \\| `condition` \\| `agent.death.*` \\| replace \\|",
+		"\\| `did:plc:changed::" + w.Name + "` \\| `changed` `memory_mb` \\| `4096` \\| `96` \\| `20.*Z` \\|",
 		"\\| `sandbox_environment.game` \\| update \\|",
 	} {
 		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(got) {
@@ -57,10 +67,21 @@ func summarized(t *testing.T, w *providertest.World, provider string) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// summary plans, and pipes the plan through the program.
-func summary(t *testing.T, tf *providertest.CLI) string {
+// spendBudget gives the environment a budget of which all is spent.
+func spendBudget(t *testing.T, w *providertest.World) {
 	t.Helper()
-	tf.Run("plan", "-out=planned", "-input=false")
+	service := w.Service()
+	env, err := service.GetEnvironment(t.Context(), w.Name)
+	w.Must(err)
+	env.Budget = &sandbox.Budget{Monthly: 1}
+	_, err = service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: env.ID, Owner: env.Owner, EnvironmentSpec: env.EnvironmentSpec})
+	w.Must(err)
+}
+
+// summary plans, and pipes the plan through the program. It returns also what the plan says.
+func summary(t *testing.T, tf *providertest.CLI) (markdown, said string) {
+	t.Helper()
+	said = tf.Run("plan", "-out=planned", "-input=false")
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
@@ -71,5 +92,5 @@ func summary(t *testing.T, tf *providertest.CLI) string {
 	if err != nil {
 		t.Fatalf("plan-summary: %v\n%s", err, out)
 	}
-	return string(out)
+	return string(out), said
 }

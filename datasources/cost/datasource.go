@@ -41,6 +41,7 @@ type Model struct {
 	Rows          []Row        `tfsdk:"rows"`
 	Total         *Total       `tfsdk:"total"`
 	Accounts      []Account    `tfsdk:"accounts"`
+	Environments  []Standing   `tfsdk:"environments"`
 }
 
 // Row is one group.
@@ -110,7 +111,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Computed:            true,
 				Attributes:          totalAttributes(),
 			},
-			"accounts": accountsAttribute(),
+			"accounts":     accountsAttribute(),
+			"environments": standingAttribute(),
 		},
 	}
 }
@@ -172,6 +174,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	var report sandbox.CostReport
 	if err == nil {
 		report, err = svc.Costs(ctx, m.query())
+	}
+	if err == nil {
+		m.Environments, err = standings(ctx, svc, m.EnvironmentID.ValueString(), report.AsOf)
 	}
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed("Reading Cost Failed", err, nil)...)

@@ -4,8 +4,10 @@ package drift
 import (
 	"context"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -28,7 +30,8 @@ type DataSource struct {
 type Model struct {
 	EnvironmentID types.String `tfsdk:"environment_id"`
 	LeaseID       types.String `tfsdk:"lease_id"`
-	OpenOnly      types.Bool   `tfsdk:"open_only"`
+	Kind          types.String `tfsdk:"kind"`
+	Status        types.String `tfsdk:"status"`
 	Findings      []Finding    `tfsdk:"findings"`
 }
 
@@ -61,7 +64,16 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment.", Optional: true},
 			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`.", Optional: true},
-			"open_only":      schema.BoolAttribute{MarkdownDescription: "Only findings that are not resolved. Default: `false`.", Optional: true},
+			"kind": schema.StringAttribute{
+				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan` or `leftover`.",
+				Optional:            true,
+				Validators:          []validator.String{oneOf(sandbox.DriftKinds)},
+			},
+			"status": schema.StringAttribute{
+				MarkdownDescription: "Only findings that are `open` or that are `resolved`. Default: both.",
+				Optional:            true,
+				Validators:          []validator.String{oneOf(sandbox.DriftStatuses)},
+			},
 			"findings": schema.ListNestedAttribute{
 				MarkdownDescription: "The findings.",
 				Computed:            true,
@@ -71,6 +83,14 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
+func oneOf[T ~string](values []T) validator.String {
+	allowed := make([]string, len(values))
+	for i, v := range values {
+		allowed[i] = string(v)
+	}
+	return stringvalidator.OneOf(allowed...)
+}
+
 func attributes() map[string]schema.Attribute {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
@@ -78,7 +98,8 @@ func attributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"id": schema.Int64Attribute{MarkdownDescription: "Number of the finding.", Computed: true},
 		"kind": text("`vanished` (the backend no longer has the sandbox), `stopped` (it ended by itself), `out_of_memory`, " +
-			"`changed` (a limit, the image or its state was changed) or `orphan` (a container with this ledger's label that it does not know)."),
+			"`changed` (a limit, the image or its state was changed), `orphan` (a container with this ledger's label that it does not know) or " +
+			"`leftover` (a volume, network or helper of a sandbox or environment that is gone)."),
 		"environment_id": text("Environment of the sandbox."),
 		"lease_id":       text("Lease of the sandbox."),
 		"sandbox_id":     text("The sandbox."),
@@ -104,7 +125,8 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	var found []sandbox.DriftFinding
 	if err == nil {
 		found, err = svc.ListDrift(ctx, sandbox.DriftFilter{
-			EnvironmentID: m.EnvironmentID.ValueString(), LeaseID: m.LeaseID.ValueString(), OpenOnly: m.OpenOnly.ValueBool(), Limit: sandbox.MaxPage,
+			EnvironmentID: m.EnvironmentID.ValueString(), LeaseID: m.LeaseID.ValueString(),
+			Kind: sandbox.DriftKind(m.Kind.ValueString()), Status: sandbox.DriftStatus(m.Status.ValueString()), Limit: sandbox.MaxPage,
 		})
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package environment
 
 import (
 	"context"
+	"maps"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+	resource "github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
 )
 
 var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
@@ -55,6 +57,7 @@ type Model struct {
 	EndedAt          types.String   `tfsdk:"ended_at"`
 	CreatedAt        types.String   `tfsdk:"created_at"`
 	UpdatedAt        types.String   `tfsdk:"updated_at"`
+	resource.Settings
 }
 
 // Metadata names the data source.
@@ -86,7 +89,7 @@ func Attributes() map[string]schema.Attribute {
 	texts := func(description string) schema.Attribute {
 		return schema.MapAttribute{MarkdownDescription: description, Computed: true, ElementType: types.StringType}
 	}
-	return map[string]schema.Attribute{
+	all := map[string]schema.Attribute{
 		"name":         text("Name of the environment."),
 		"owner":        text("Who may change it: an API token, or one Terraform object."),
 		"type":         text("`rpg`, `catan`, `coding` or `custom`."),
@@ -117,6 +120,8 @@ func Attributes() map[string]schema.Attribute {
 		"created_at": text("When it was created."),
 		"updated_at": text("When it was last changed."),
 	}
+	maps.Copy(all, resource.SettingsAttributes())
+	return all
 }
 
 // Read reads the environment.
@@ -150,6 +155,8 @@ func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnost
 	diags.Append(d...)
 	secrets, d := types.SetValueFrom(ctx, types.StringType, append([]string{}, spec.Secrets...))
 	diags.Append(d...)
+	settings, d := resource.SettingsOf(ctx, spec)
+	diags.Append(d...)
 	return Model{
 		Name:             types.StringValue(env.ID),
 		Owner:            types.StringValue(env.Owner),
@@ -178,5 +185,6 @@ func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnost
 		EndedAt:          value.Time(env.EndedAt),
 		CreatedAt:        value.Time(env.CreatedAt),
 		UpdatedAt:        value.Time(env.UpdatedAt),
+		Settings:         settings,
 	}, diags
 }

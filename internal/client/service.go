@@ -154,12 +154,8 @@ func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.Cost
 // ListDrift implements sandbox.Reports.
 func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	var page wire.DriftPage
-	open := ""
-	if f.OpenOnly {
-		open = "true"
-	}
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/drift" + query(
-		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "open", open, "limit", number(f.Limit),
+		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "kind", string(f.Kind), "status", string(f.Status), "limit", number(f.Limit),
 	)}, &page)
 	return page.Findings, err
 }

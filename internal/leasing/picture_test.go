@@ -46,7 +46,7 @@ func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxe
 	if p.events, err = allEvents(ctx, engine); err != nil {
 		return nil, err
 	}
-	if p.drift, err = engine.ListDrift(ctx, sandbox.DriftFilter{OpenOnly: true}); err != nil {
+	if p.drift, err = engine.ListDrift(ctx, sandbox.DriftFilter{Status: sandbox.DriftOpen}); err != nil {
 		return nil, err
 	}
 	if p.costs, err = engine.Costs(ctx, sandbox.CostQuery{}); err != nil {

@@ -66,6 +66,9 @@ func (e *Engine) nextEvents(ctx context.Context, f sandbox.EventFilter) (events 
 
 // ListDrift implements sandbox.Reports.
 func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		findings, err = tx.Drift(f)
 		return err

@@ -50,8 +50,14 @@ func (tx *Tx) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	if f.LeaseID != "" {
 		q = q.Where("lease_id = ?", f.LeaseID)
 	}
-	if f.OpenOnly {
+	if f.Kind != "" {
+		q = q.Where("kind = ?", f.Kind)
+	}
+	switch f.Status {
+	case sandbox.DriftOpen:
 		q = q.Where("resolved_at = 0")
+	case sandbox.DriftResolved:
+		q = q.Where("resolved_at <> 0")
 	}
 	rows, err := find[DriftFinding](q)
 	findings := make([]sandbox.DriftFinding, len(rows))

@@ -1,5 +1,7 @@
 package sandbox
 
+import "time"
+
 // Budget bounds what the sandboxes of one environment may cost in a calendar month, UTC.
 type Budget struct {
 	// Monthly is gross, at the list prices of the environment's backend. An acquire is refused when
@@ -21,6 +23,27 @@ type BudgetUse struct {
 
 // Left is what neither is spent nor reserved; it is not negative.
 func (u BudgetUse) Left() NanoUSD { return max(u.Monthly-u.Spent-u.Reserved, 0) }
+
+// MonthOf returns the beginning of the calendar month, UTC, in which a moment lies.
+func MonthOf(t time.Time) time.Time {
+	t = t.UTC()
+	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// ProjectMonth returns what a calendar month will have cost by its end if what was spent since its
+// beginning, or since the given moment if that is later, goes on at the same rate. It is an estimate:
+// exact to a millionth.
+func ProjectMonth(spent NanoUSD, since, now time.Time) NanoUSD {
+	month := MonthOf(now)
+	if since.Before(month) {
+		since = month
+	}
+	passed, left := now.Sub(since), month.AddDate(0, 1, 0).Sub(now)
+	if passed <= 0 {
+		return spent
+	}
+	return spent + NanoUSD(float64(spent)*(float64(left)/float64(passed)))
+}
 
 // BudgetThresholds are the parts of a month's budget, in percent, that are told of when they are
 // spent.

@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // DriftKind says how the world differs from the ledger.
 type DriftKind string
@@ -15,6 +19,9 @@ const (
 	// DriftLeftover: a volume, network or helper of ours whose sandbox or environment is gone.
 	DriftLeftover DriftKind = "leftover"
 )
+
+// DriftKinds are all kinds of drift.
+var DriftKinds = []DriftKind{DriftVanished, DriftStopped, DriftOutOfMemory, DriftChanged, DriftOrphan, DriftLeftover}
 
 // DriftFinding is one difference between ledger and backend, kept as a record.
 type DriftFinding struct {
@@ -34,13 +41,45 @@ type DriftFinding struct {
 	Resolution string `json:"resolution,omitempty"`
 }
 
+// Status says whether the finding is resolved.
+func (f DriftFinding) Status() DriftStatus {
+	if f.ResolvedAt.IsZero() {
+		return DriftOpen
+	}
+	return DriftResolved
+}
+
 // DriftFilter selects findings, newest first.
 type DriftFilter struct {
 	EnvironmentID string
 	LeaseID       string
-	// OpenOnly leaves out what is resolved.
-	OpenOnly bool
-	Limit    int
+	Kind          DriftKind
+	Status        DriftStatus
+	Limit         int
+}
+
+// DriftStatus selects findings by whether they are resolved.
+type DriftStatus string
+
+// The statuses of findings.
+const (
+	DriftOpen     DriftStatus = "open"
+	DriftResolved DriftStatus = "resolved"
+)
+
+// DriftStatuses are all statuses of findings.
+var DriftStatuses = []DriftStatus{DriftOpen, DriftResolved}
+
+// Validate checks kind and status. Errors: Invalid, naming what there is.
+func (f DriftFilter) Validate() error {
+	var fields []Field
+	if f.Kind != "" && !slices.Contains(DriftKinds, f.Kind) {
+		fields = append(fields, Field{Name: "kind", Problem: fmt.Sprintf("must be one of %v", DriftKinds)})
+	}
+	if f.Status != "" && !slices.Contains(DriftStatuses, f.Status) {
+		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DriftStatuses)})
+	}
+	return InvalidFields("the filter of drift", fields)
 }
 
 // LedgerInfo identifies the ledger behind a Service.

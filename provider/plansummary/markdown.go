@@ -10,14 +10,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Markdown returns the summary of a plan: one table each of costs, of what drifted, of what ended by
-// the rules, and of what is planned. What there is nothing of has no table.
+// Markdown returns the summary of a plan: one table each of costs, of what drifted, of open
+// findings that were read, of what ended by the rules, and of what is planned. What there is nothing of has no table.
 func Markdown(plan *tfjson.Plan) string {
 	var b strings.Builder
 	b.WriteString("## Sandboxes in this plan\n")
 	planned := ours(plan.ResourceChanges)
 	drifted, ended := tellApart(ours(plan.ResourceDrift))
-	sections := []string{costs(planned), drift(drifted, planned), ends(ended, planned), changes(planned)}
+	sections := []string{costs(planned), drift(drifted, planned), findings(plan), ends(ended, planned), changes(planned)}
 	for _, s := range sections {
 		if s != "" {
 			b.WriteString("\n" + s)
@@ -33,12 +33,14 @@ func Markdown(plan *tfjson.Plan) string {
 func ours(all []*tfjson.ResourceChange) []*tfjson.ResourceChange {
 	var found []*tfjson.ResourceChange
 	for _, c := range all {
-		if c.Mode == tfjson.ManagedResourceMode && c.Change != nil && strings.HasSuffix(c.ProviderName, "/sandbox-lease/sandbox") {
+		if c.Mode == tfjson.ManagedResourceMode && c.Change != nil && fromUs(c.ProviderName) {
 			found = append(found, c)
 		}
 	}
 	return found
 }
+
+func fromUs(provider string) bool { return strings.HasSuffix(provider, "/sandbox-lease/sandbox") }
 
 // tellApart divides what Terraform saw changed into drift and what ended as it was meant to.
 func tellApart(seen []*tfjson.ResourceChange) (drifted, ended []*tfjson.ResourceChange) {

@@ -87,6 +87,26 @@ func TestOfMapsAndListsOnlyTheNameIsShown(t *testing.T) {
 	}
 }
 
+// Findings are what data sources read; the same one may be read by several, and those of other kinds
+// or resolved ones are no news.
+func TestOpenFindingsAreListedOnce(t *testing.T) {
+	t.Parallel()
+	finding := func(id, more string) string {
+		return `{"id": ` + id + `, "kind": "changed", "lease_id": "did:plc:a::g", "field": "memory_mb", "expected": "512", "observed": "96", "first_seen_at": "2026-01-02T03:04:05Z", ` + more + `}`
+	}
+	read := func(name, findings string) string {
+		return `{"address": "data.sandbox_drift.` + name + `", "mode": "data", "type": "sandbox_drift", "name": "` + name +
+			`", "provider_name": "registry.opentofu.org/sandbox-lease/sandbox", "values": {"findings": [` + findings + `]}}`
+	}
+	got, err := summarize(t, `{"format_version": "1.2", "prior_state": {"format_version": "1.0", "values": {"root_module": {"resources": [`+
+		read("all", finding("1", `"resolved_at": null`)+","+finding("2", `"resolved_at": "2026-01-03T00:00:00Z"`))+
+		`], "child_modules": [{"resources": [`+read("open", finding("1", `"resolved_at": null`))+`]}]}}}}`)
+	const row = "| `did:plc:a::g` | `changed` `memory_mb` | `512` | `96` | `2026-01-02T03:04:05Z` |\n"
+	if err != nil || strings.Count(got, "`did:plc:a::g`") != 1 || !strings.Contains(got, "### Open findings of drift") || !strings.Contains(got, row) {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
 func TestOnlyObjectsOfThisProviderAreTold(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, strings.ReplaceAll(plan(object("sandbox_lease", "a", `{"actions": ["create"], "before": null, "after": {}}`), ""), "sandbox-lease/sandbox", "hashicorp/null"))

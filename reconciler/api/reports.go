@@ -36,13 +36,14 @@ func costs(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 func drift(ctx context.Context, service sandbox.Service, in *struct {
-	EnvironmentID string `query:"environment_id"`
-	LeaseID       string `query:"lease_id"`
-	Open          bool   `query:"open" doc:"Leave out what is resolved."`
-	Limit         int    `query:"limit"`
+	EnvironmentID string              `query:"environment_id"`
+	LeaseID       string              `query:"lease_id"`
+	Kind          sandbox.DriftKind   `query:"kind" doc:"vanished, stopped, out_of_memory, changed, orphan or leftover."`
+	Status        sandbox.DriftStatus `query:"status" doc:"open or resolved. Default: both."`
+	Limit         int                 `query:"limit"`
 }) (*reply[wire.DriftPage], error) {
 	findings, err := service.ListDrift(ctx, sandbox.DriftFilter{
-		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, OpenOnly: in.Open, Limit: in.Limit,
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, Kind: in.Kind, Status: in.Status, Limit: in.Limit,
 	})
 	return replyWith(wire.DriftPage{Findings: notNil(findings)}, err)
 }

@@ -111,6 +111,7 @@ func (a *app) drift() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
 	flags.StringVar(&f.LeaseID, "lease", "", "only of this lease")
-	flags.BoolVar(&f.OpenOnly, "open", false, "leave out what is resolved")
+	flags.StringVar((*string)(&f.Kind), "kind", "", "only of this kind: vanished, stopped, out_of_memory, changed, orphan or leftover")
+	flags.StringVar((*string)(&f.Status), "status", "", "only open or only resolved ones")
 	return cmd
 }

@@ -1,9 +1,11 @@
 package environment
 
 import (
+	"fmt"
 	"reflect"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -53,4 +55,21 @@ func (m *Model) flattenBudget(is *sandbox.Budget) {
 	if is != nil {
 		m.Budget = &Budget{MonthlyUSD: types.StringValue(is.Monthly.String())}
 	}
+}
+
+// budgetNotice warns of a budget of which a threshold is spent. A plan tells it every time while it is
+// so, like what a check block finds: somebody should decide before acquires are refused.
+func budgetNotice(env sandbox.Environment) diag.Diagnostics {
+	use := env.BudgetUse
+	if use == nil || !use.Reached(sandbox.BudgetThresholds[0]) {
+		return nil
+	}
+	spent := "80 %"
+	if use.Reached(100) {
+		spent = "All"
+	}
+	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("%s Of The Budget Of Environment %s Is Spent", spent, env.ID), fmt.Sprintf(
+		"Environment %s has spent $%s of its $%s for %s; living leases may still cost $%s, so $%s is left for new ones. "+
+			"An acquire that could exceed the budget is refused. Raise budget.monthly_usd, or end leases that are not needed.",
+		env.ID, use.Spent, use.Monthly, use.Month, use.Reserved, use.Left()))}
 }

@@ -25,7 +25,7 @@ type Network struct {
 	PrivateCIDRs types.Set    `tfsdk:"private_cidrs"`
 }
 
-func networkBlock() schema.Block {
+func networkBlock() schema.SingleNestedBlock {
 	var hosts []string
 	for _, r := range sandbox.DefaultEgress().Allow {
 		hosts = append(hosts, "`"+r.Host+"`")

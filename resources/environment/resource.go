@@ -129,6 +129,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			"Environment %s ended at %s by %s and gives out no more leases. This is no drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
 			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
 	}
+	resp.Diagnostics.Append(budgetNotice(env)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 

@@ -1,5 +1,5 @@
 data "sandbox_drift" "open" {
-  open_only = true
+  status = "open"
 }
 
 # Drift shows in every plan until it is resolved.

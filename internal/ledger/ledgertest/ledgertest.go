@@ -372,11 +372,13 @@ func (s suite) drift(t *testing.T) {
 	}
 	read(t, store, func(tx *ledger.Tx) error {
 		all, err := tx.Drift(sandbox.DriftFilter{})
-		open, err2 := tx.Drift(sandbox.DriftFilter{OpenOnly: true})
-		if len(all) != 2 || len(open) != 1 || all[1].Resolution != "restored" {
-			t.Errorf("all %+v, open %+v", all, open)
+		open, err2 := tx.Drift(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
+		resolved, err3 := tx.Drift(sandbox.DriftFilter{Status: sandbox.DriftResolved})
+		other, err4 := tx.Drift(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
+		if len(all) != 2 || len(open) != 1 || len(resolved) != 1 || resolved[0].Resolution != "restored" || len(other) != 0 {
+			t.Errorf("all %+v, open %+v, resolved %+v, of another kind %+v", all, open, resolved, other)
 		}
-		return errors.Join(err, err2)
+		return errors.Join(err, err2, err3, err4)
 	})
 }
 

@@ -80,7 +80,7 @@ func (w *world) adoptedIsALease(label, asked string) {
 	if cost := w.lease(bob).Cost; cost == 0 {
 		w.Error("a minute of it costs nothing")
 	}
-	if found := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{OpenOnly: true}))(w); len(found) != 0 {
+	if found := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{Status: sandbox.DriftOpen}))(w); len(found) != 0 {
 		w.Errorf("adopted, it drifts: %+v", found)
 	}
 	w.wantReceipt(w.deliver("game.finished"), sandbox.DeliveryApplied, 1)

@@ -228,7 +228,18 @@ func vanishedSandboxIsDrift(w *world) {
 	if len(findings) != 1 || findings[0].Kind != sandbox.DriftVanished || findings[0].LeaseID != annsLease || findings[0].SandboxID != l.SandboxID || findings[0].Instance == "" {
 		w.Errorf("the findings are %+v", findings)
 	}
-	for _, f := range []sandbox.DriftFilter{{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}} {
+	for _, f := range []sandbox.DriftFilter{{LeaseID: annsLease, Kind: sandbox.DriftVanished}, {Status: findings[0].Status()}} {
+		if same := must(w.Service.ListDrift(w.Context(), f))(w); len(same) != 1 {
+			w.Errorf("%+v lists %+v", f, same)
+		}
+	}
+	_, err := w.Service.ListDrift(w.Context(), sandbox.DriftFilter{Kind: "moved", Status: "closed"})
+	w.wantError(err, sandbox.Invalid, "", "kind", "status")
+	other := sandbox.DriftOpen
+	if findings[0].Status() == other {
+		other = sandbox.DriftResolved
+	}
+	for _, f := range []sandbox.DriftFilter{{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}, {Kind: sandbox.DriftChanged}, {Status: other}} {
 		if none := must(w.Service.ListDrift(w.Context(), f))(w); len(none) != 0 {
 			w.Errorf("%+v lists %+v", f, none)
 		}

@@ -1,0 +1,66 @@
+// Package computed describes in a data source what a resource describes: the same names, types and
+// words, all computed.
+package computed
+
+import (
+	"fmt"
+
+	datasource "github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	resource "github.com/hashicorp/terraform-plugin-framework/resource/schema"
+)
+
+// Attributes returns the named attributes of a resource. It panics at a name that the resource does
+// not have and at a kind of attribute that none of ours is.
+func Attributes(of map[string]resource.Attribute, names ...string) map[string]datasource.Attribute {
+	all := make(map[string]datasource.Attribute, len(names))
+	for _, name := range names {
+		all[name] = attribute(name, of[name])
+	}
+	return all
+}
+
+// Blocks returns the named blocks of a resource as attributes. It panics as Attributes does.
+func Blocks(of map[string]resource.Block, names ...string) map[string]datasource.Attribute {
+	all := make(map[string]datasource.Attribute, len(names))
+	for _, name := range names {
+		switch b := of[name].(type) {
+		case resource.SingleNestedBlock:
+			all[name] = datasource.SingleNestedAttribute{MarkdownDescription: b.MarkdownDescription, Computed: true, Attributes: every(b.Attributes)}
+		case resource.ListNestedBlock:
+			all[name] = datasource.ListNestedAttribute{
+				MarkdownDescription: b.MarkdownDescription, Computed: true,
+				NestedObject: datasource.NestedAttributeObject{Attributes: every(b.NestedObject.Attributes)},
+			}
+		default:
+			panic(fmt.Sprintf("block %s is a %T", name, b))
+		}
+	}
+	return all
+}
+
+func every(of map[string]resource.Attribute) map[string]datasource.Attribute {
+	all := make(map[string]datasource.Attribute, len(of))
+	for name, a := range of {
+		all[name] = attribute(name, a)
+	}
+	return all
+}
+
+func attribute(name string, a resource.Attribute) datasource.Attribute {
+	switch a := a.(type) {
+	case resource.StringAttribute:
+		return datasource.StringAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, Sensitive: a.Sensitive, CustomType: a.CustomType}
+	case resource.BoolAttribute:
+		return datasource.BoolAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
+	case resource.Int64Attribute:
+		return datasource.Int64Attribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
+	case resource.SetAttribute:
+		return datasource.SetAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
+	case resource.ListAttribute:
+		return datasource.ListAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
+	case resource.MapAttribute:
+		return datasource.MapAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
+	default:
+		panic(fmt.Sprintf("attribute %s is a %T", name, a))
+	}
+}

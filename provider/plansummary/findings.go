@@ -1,0 +1,60 @@
+package plansummary
+
+import (
+	"fmt"
+	"slices"
+
+	tfjson "github.com/hashicorp/terraform-json"
+)
+
+// findings lists the open findings that the plan's sandbox_drift data sources have read, each once.
+func findings(plan *tfjson.Plan) string {
+	if plan.PriorState == nil || plan.PriorState.Values == nil {
+		return ""
+	}
+	rows, seen := "", map[string]bool{}
+	for _, read := range data(plan.PriorState.Values.RootModule, "sandbox_drift") {
+		list, _ := read.AttributeValues["findings"].([]any)
+		for _, f := range list {
+			id := fmt.Sprint(attribute(f, "id"))
+			if seen[id] || attribute(f, "resolved_at") != nil {
+				continue
+			}
+			seen[id] = true
+			rows += finding(f)
+		}
+	}
+	if rows == "" {
+		return ""
+	}
+	return "### Open findings of drift\n\n| object | kind | expected | observed | first seen |\n|---|---|---|---|---|\n" + rows
+}
+
+func finding(f any) string {
+	object := shown(f, nil, "lease_id")
+	if attribute(f, "lease_id") == nil {
+		object = shown(f, nil, "sandbox_id")
+	}
+	kind := shown(f, nil, "kind")
+	if attribute(f, "field") != nil {
+		kind += " " + shown(f, nil, "field")
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", object, kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
+}
+
+// data are the data sources of a type that a module and those below it have read.
+func data(m *tfjson.StateModule, kind string) []*tfjson.StateResource {
+	if m == nil {
+		return nil
+	}
+	var found []*tfjson.StateResource
+	for _, r := range m.Resources {
+		if r.Mode == tfjson.DataResourceMode && r.Type == kind && fromUs(r.ProviderName) {
+			found = append(found, r)
+		}
+	}
+	for _, child := range m.ChildModules {
+		found = slices.Concat(found, data(child, kind))
+	}
+	return found
+}

@@ -1,0 +1,65 @@
+package environment
+
+import (
+	"context"
+	"maps"
+
+	datasource "github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/computed"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+)
+
+// Settings are those of an environment that its data source shows in the resource's own words.
+type Settings struct {
+	Allow          types.Set      `tfsdk:"allow"`
+	PrivateCIDRs   types.Set      `tfsdk:"private_cidrs"`
+	EnvPassthrough types.Set      `tfsdk:"env_passthrough"`
+	EnvBlocked     types.Set      `tfsdk:"env_blocked"`
+	Mounts         types.List     `tfsdk:"mount"`
+	Copies         types.List     `tfsdk:"copy"`
+	State          *State         `tfsdk:"state"`
+	InitialState   types.Map      `tfsdk:"initial_state"`
+	Skills         types.Map      `tfsdk:"skills"`
+	Confinement    *Confinement   `tfsdk:"confinement"`
+	PostStart      types.List     `tfsdk:"post_start"`
+	Processes      types.List     `tfsdk:"process"`
+	PostMortem     duration.Value `tfsdk:"post_mortem"`
+}
+
+// SettingsAttributes describes the settings as the resource does; all are computed.
+func SettingsAttributes() map[string]datasource.Attribute {
+	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem")
+	maps.Copy(all, computed.Attributes(networkBlock().Attributes, "allow", "private_cidrs"))
+	maps.Copy(all, computed.Blocks(blocks(), "mount", "copy", "state", "confinement", "post_start", "process"))
+	return all
+}
+
+// SettingsOf returns the settings of a specification whose defaults are filled in. What is as it is by
+// default and has no value of its own is null.
+func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, diag.Diagnostics) {
+	var diags diag.Diagnostics
+	none := types.SetNull(types.StringType)
+	m := Model{
+		Mounts: types.ListNull(mountBlock().NestedObject.Type()), Copies: types.ListNull(copyBlock().NestedObject.Type()),
+		PostStart: types.ListNull(postStartBlock().NestedObject.Type()), Processes: types.ListNull(processBlock().NestedObject.Type()),
+	}
+	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
+	m.flattenState(ctx, spec, &diags)
+	m.flattenConfinement(spec.Confinement)
+	m.flattenCommands(ctx, spec, &diags)
+	s := Settings{
+		Allow: none, PrivateCIDRs: none,
+		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags), EnvBlocked: flattenSet(ctx, spec.EnvBlocked, none, &diags),
+		Mounts: m.Mounts, Copies: m.Copies, State: m.State, InitialState: m.InitialState, Skills: m.Skills, Confinement: m.Confinement,
+		PostStart: m.PostStart, Processes: m.Processes, PostMortem: duration.FromPointer(spec.PostMortem),
+	}
+	if spec.Network == sandbox.NetworkRestricted {
+		rules := spec.EgressRules()
+		s.Allow, s.PrivateCIDRs = setOf(ctx, flattenRules(rules.Allow), &diags), setOf(ctx, append([]string{}, rules.PrivateCIDRs...), &diags)
+	}
+	return s, diags
+}

@@ -1,0 +1,37 @@
+package environment
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// The data source shows what the resource's blocks say, also of an environment that Terraform did not
+// make; the hosts that a restricted sandbox reaches are told also where they are the default ones.
+func TestSettingsAreShownInTheResourcesWords(t *testing.T) {
+	t.Parallel()
+	every := sandbox.Duration(60e9)
+	spec := sandbox.EnvironmentSpec{
+		State:      &sandbox.StateSpec{CheckpointEvery: &every, SizeLimitMB: 7},
+		HostAccess: sandbox.HostAccess{Mounts: []sandbox.Mount{{Source: "/srv/maps", Target: "/maps"}}},
+	}.WithDefaults()
+	got, diags := SettingsOf(t.Context(), spec)
+	if diags.HasError() {
+		t.Fatal(diags)
+	}
+	if got.State == nil || got.State.SizeLimitMB.ValueInt64() != 7 || got.State.CheckpointEvery.ValueString() != "1m" || got.State.Scope.ValueString() == "" {
+		t.Errorf("the state is %+v", got.State)
+	}
+	var mounts []Mount
+	if diags := got.Mounts.ElementsAs(t.Context(), &mounts, false); diags.HasError() || len(mounts) != 1 || mounts[0].Target.ValueString() != "/maps" || mounts[0].Writable.ValueBool() {
+		t.Errorf("the mounts are %v, %v", got.Mounts, diags)
+	}
+	if n := len(got.Allow.Elements()); n != len(sandbox.DefaultEgress().Allow) || len(got.PrivateCIDRs.Elements()) != 0 {
+		t.Errorf("allowed are %v and %v", got.Allow, got.PrivateCIDRs)
+	}
+	if got.Confinement != nil || !got.Skills.Equal(types.MapNull(types.StringType)) || got.PostMortem.ValueString() != "1h" {
+		t.Errorf("what is by default is %v, %v and %v", got.Confinement, got.Skills, got.PostMortem)
+	}
+}
