@@ -32,6 +32,7 @@ type metadata struct {
 	Containers         []map[string]string `json:"containers"`
 	CompatibilityDate  string              `json:"compatibility_date"`
 	CompatibilityFlags []string            `json:"compatibility_flags"`
+	KeepBindings       []string            `json:"keep_bindings"`
 	Migrations         *struct {
 		OldTag string `json:"old_tag"`
 		NewTag string `json:"new_tag"`
@@ -57,7 +58,8 @@ func (s *Server) routeWorkers() {
 	s.onScript("GET /workers/scripts/{name}/settings", func(w *script, _ *http.Request, _ []byte) answer {
 		return ok(map[string]any{"bindings": w.bindings(), "compatibility_date": w.metadata.CompatibilityDate, "migration_tag": w.tag})
 	})
-	s.onScript("GET /workers/scripts/{name}/secrets", func(*script, *http.Request, []byte) answer { return ok([]string{}) })
+	s.onScript("GET /workers/scripts/{name}/secrets", func(w *script, _ *http.Request, _ []byte) answer { return ok(w.secrets()) })
+	s.onScript("PUT /workers/scripts/{name}/secrets", putSecret)
 	s.onScript("GET /workers/scripts/{name}/content/v2", contentOf)
 	s.onScript("GET /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, _ []byte) answer { return routeOf(w) })
 	s.onScript("POST /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, body []byte) answer {
@@ -141,6 +143,22 @@ func (w *script) bindings() []map[string]any {
 	return all
 }
 
+// secrets are the bindings that are secret.
+func (w *script) secrets() []map[string]any {
+	return slices.DeleteFunc(w.bindings(), func(b map[string]any) bool { return b["type"] != "secret_text" })
+}
+
+// putSecret makes a version of a Worker with another secret.
+func putSecret(w *script, _ *http.Request, body []byte) answer {
+	var secret map[string]any
+	if a := read(body, &secret); a != nil {
+		return *a
+	}
+	w.metadata.Bindings = append(slices.DeleteFunc(w.metadata.Bindings, func(b map[string]any) bool { return b["name"] == secret["name"] }), secret)
+	w.version = newID()
+	return ok(map[string]any{"name": secret["name"], "type": secret["type"]})
+}
+
 func contentOf(w *script, _ *http.Request, _ []byte) answer {
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -177,6 +195,12 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 	}
 	if a := s.checkBindings(m, namespaces); a != nil {
 		return *a
+	}
+	for _, b := range w.metadata.Bindings { // what is kept of the version before
+		kind, _ := b["type"].(string)
+		if slices.Contains(m.KeepBindings, kind) && !slices.ContainsFunc(m.Bindings, func(n map[string]any) bool { return n["name"] == b["name"] }) {
+			m.Bindings = append(m.Bindings, b)
+		}
 	}
 	w.namespaces, w.metadata, w.content, w.module, w.version = namespaces, m, content, m.MainModule, newID()
 	if m.Migrations != nil {

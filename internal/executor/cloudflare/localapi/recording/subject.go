@@ -1,0 +1,37 @@
+package recording
+
+import (
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Account is the one that both clients deploy to.
+const Account = "0123456789abcdef0123456789abcdef"
+
+// Subject is what both clients deploy first.
+func Subject() cloudflare.Deployment {
+	basic, _ := sandbox.ResourcesOf("basic")
+	return cloudflare.Deployment{
+		Name: cloudflare.DeploymentName("ledgerofrecord22", "catan-7"), Script: []byte("export class Sandbox {}\nexport default { fetch() { return new Response() } }\n"),
+		Image:     "registry.cloudflare.com/" + Account + "/game@sha256:" + strings.Repeat("0a", 32),
+		Resources: basic, MaxInstances: 3, SigningKey: "the signing key of a recording", Variables: map[string]string{"FLAVOUR": "plain"},
+	}
+}
+
+// Changed is Subject with another script and image, a size of its own, and room for more.
+func Changed() cloudflare.Deployment {
+	d := Subject()
+	d.Script = append(d.Script, "// changed\n"...)
+	d.Image = strings.ReplaceAll(d.Image, "0a", "0b")
+	d.Resources, d.MaxInstances = sandbox.Resources{CPUMillis: 1500, MemoryMB: 6144, DiskMB: 10000}, 5
+	return d
+}
+
+// Names are those of a Recorder for both.
+func Names() map[string]string {
+	return map[string]string{
+		Subject().Name: "{name}", Account: "{account}", "registry.cloudflare.com": "{registry}", string(Subject().SigningKey): "{key}",
+	}
+}
