@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // ContextHashLabel is the label of a built image that holds its context hash.
 const ContextHashLabel = "io.sandbox-lease.context-hash"
 
-// Every call but a build ends within this time.
+// Every call ends within this time, but a build, a push and a pull.
 const callTimeout = time.Minute
 
 // Engine is the part of a Docker Engine's API that images need; *client.Client has it.
@@ -27,6 +28,8 @@ type Engine interface {
 	ImageBuild(ctx context.Context, buildContext io.Reader, options build.ImageBuildOptions) (build.ImageBuildResponse, error)
 	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
 	ImageTag(ctx context.Context, source, target string) error
+	ImagePush(ctx context.Context, ref string, options image.PushOptions) (io.ReadCloser, error)
+	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
 	ImageRemove(ctx context.Context, ref string, options image.RemoveOptions) ([]image.DeleteResponse, error)
 	Info(ctx context.Context) (system.Info, error)
 }
@@ -66,6 +69,24 @@ type Image struct {
 	ContextHash string
 	// References are the names with tags that point to the image.
 	References []string
+	// Pinned are the names with digests under which registries have the image: it was pushed there or
+	// pulled from there.
+	Pinned []string
+	// Size is that of the unpacked layers, in bytes.
+	Size int64
+	// Layers are the digests of the unpacked layers, the lowest first.
+	Layers []string
+}
+
+// Digest returns the digest that the registry of a name has the image under, "" when the engine
+// knows of none.
+func (i Image) Digest(name string) string {
+	for _, ref := range i.Pinned {
+		if n, digest, ok := strings.Cut(ref, "@"); ok && sameName(n, name) {
+			return digest
+		}
+	}
+	return ""
 }
 
 // Tags returns the image's tags under a name, sorted.
@@ -92,7 +113,7 @@ func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, coded(err, "inspect image %s", ref)
 	}
-	img := Image{ID: found.ID, References: found.RepoTags}
+	img := Image{ID: found.ID, References: found.RepoTags, Pinned: found.RepoDigests, Size: found.Size, Layers: found.RootFS.Layers}
 	if found.Config != nil {
 		img.ContextHash = found.Config.Labels[ContextHashLabel]
 	}
@@ -140,7 +161,7 @@ func (b *Builder) Delete(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	for _, ref := range found.References {
+	for _, ref := range slices.Concat(found.References, found.Pinned) {
 		if err := b.remove(ctx, ref); err != nil {
 			return err
 		}

@@ -87,6 +87,8 @@ const (
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"
+	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.
+	ReasonRegistryCredentials Reason = "registry_credentials"
 )
 
 // Field is one field of a request that is wrong.

@@ -62,6 +62,9 @@ func next(err error) string {
 	case sandbox.EnvironmentEnded:
 		return "Raise the environment's epoch to reopen it for leases."
 	case sandbox.Unauthenticated:
+		if sandbox.ReasonOf(err) == sandbox.ReasonRegistryCredentials {
+			return ""
+		}
 		return "Check the token of the provider's reconciler block, or SANDBOX_RECONCILER_TOKEN."
 	case sandbox.Internal:
 		return "This is a defect of the provider or of the reconciler; please report it."

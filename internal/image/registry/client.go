@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	dockerregistry "github.com/docker/docker/api/types/registry"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// callTimeout bounds every call but a copy.
+const callTimeout = time.Minute
+
+// Credentials are what one registry is spoken to with.
+type Credentials struct {
+	// Username is empty when Docker's own credentials are to be used.
+	Username string
+	Password sandbox.Secret
+	// CA holds certificates of authorities in PEM that are trusted besides the system's.
+	CA string
+}
+
+// Client speaks to registries. It is safe for concurrent use.
+type Client struct {
+	given map[string]Credentials // by registry
+}
+
+// New returns a client. given are credentials by registry, named as Host does.
+func New(given map[string]Credentials) *Client { return &Client{given} }
+
+// Host returns the registry of a repository or reference: "host[:port]", "index.docker.io" for
+// Docker Hub. Errors: Invalid.
+func Host(ref string) (string, error) {
+	parsed, err := parse(ref)
+	if err != nil {
+		return "", err
+	}
+	return parsed.Context().RegistryStr(), nil
+}
+
+func parse(ref string) (name.Reference, error) {
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%q is not an image reference such as registry.example.com/games/catan:v1", ref)
+	}
+	return parsed, nil
+}
+
+// Resolve returns what a registry is spoken to with. It makes the client an authn.Keychain.
+func (c *Client) Resolve(of authn.Resource) (authn.Authenticator, error) {
+	if given := c.given[of.RegistryStr()]; given.Username != "" {
+		return &authn.Basic{Username: given.Username, Password: string(given.Password)}, nil
+	}
+	return authn.DefaultKeychain.Resolve(of)
+}
+
+// EngineAuth returns what a Docker Engine needs to push to, or pull from, the registry of a
+// reference: the value of its X-Registry-Auth header, which is a secret. Errors: Invalid, when
+// Docker's configuration cannot be read or its credential helper fails.
+func (c *Client) EngineAuth(ref string) (string, error) {
+	parsed, err := parse(ref)
+	if err != nil {
+		return "", err
+	}
+	host := parsed.Context().RegistryStr()
+	found, err := c.Resolve(parsed.Context())
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
+	}
+	auth, err := found.Authorization()
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
+	}
+	encoded, err := json.Marshal(dockerregistry.AuthConfig{
+		Username: auth.Username, Password: auth.Password, Auth: auth.Auth,
+		IdentityToken: auth.IdentityToken, RegistryToken: auth.RegistryToken, ServerAddress: host,
+	})
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Internal, "encode the credentials for registry %s: %w", host, err)
+	}
+	return base64.URLEncoding.EncodeToString(encoded), nil
+}
+
+// options are what the calls on a reference have in common.
+func (c *Client) options(ctx context.Context, ref name.Reference) ([]remote.Option, error) {
+	rt, err := c.transport(ref.Context().RegistryStr())
+	if err != nil {
+		return nil, err
+	}
+	return []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(rt), remote.WithAuthFromKeychain(c),
+		remote.WithUserAgent("terraform-provider-sandbox"),
+	}, nil
+}

@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// coded gives an error of a registry its code, and nil to nil. What reached no registry is Unavailable.
+func coded(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	var own *sandbox.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	code, next := sandbox.Unavailable, ""
+	var answer *transport.Error
+	switch {
+	case errors.As(err, &answer):
+		code, next = codeOf(answer.StatusCode)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		code = sandbox.Timeout
+	}
+	e := sandbox.Errorf(code, "registry: "+format+": %w%s", append(args, err, next)...)
+	if code == sandbox.Unauthenticated {
+		e = e.WithReason(sandbox.ReasonRegistryCredentials)
+	}
+	return e
+}
+
+// codeOf returns the code of a registry's HTTP status, and what to do about it.
+func codeOf(status int) (code sandbox.Code, next string) {
+	switch {
+	case status == http.StatusNotFound:
+		return sandbox.NotFound, ""
+	case status == http.StatusUnauthorized:
+		return sandbox.Unauthenticated, ". Check the name and password of registry_auth or, without one, log in with docker login"
+	case status == http.StatusForbidden:
+		return sandbox.Forbidden, ". These credentials do not allow it"
+	case status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented:
+		return sandbox.Forbidden, ". The registry does not offer this"
+	case status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		return sandbox.Unavailable, ""
+	default:
+		return sandbox.Invalid, ""
+	}
+}

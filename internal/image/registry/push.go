@@ -1,0 +1,106 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// CheckPush makes sure that the credentials allow to push to the repository of a reference, before
+// an image is made for it: it begins an upload and gives it up. Errors: Invalid, Unauthenticated,
+// Forbidden, Unavailable.
+func (c *Client) CheckPush(ctx context.Context, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, err := parse(ref)
+	if err != nil {
+		return err
+	}
+	return coded(c.tryUpload(ctx, parsed.Context()), "push to %s", parsed.Context())
+}
+
+func (c *Client) tryUpload(ctx context.Context, repo name.Repository) error {
+	rt, err := c.transport(repo.RegistryStr())
+	if err != nil {
+		return err
+	}
+	auth, err := c.Resolve(repo)
+	if err != nil {
+		return err
+	}
+	rt, err = transport.NewWithContext(ctx, repo.Registry, auth, rt, []string{repo.Scope(transport.PushScope)})
+	if err != nil {
+		return err
+	}
+	uploads := fmt.Sprintf("%s://%s/v2/%s/blobs/uploads/", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr())
+	upload, err := send(ctx, rt, http.MethodPost, uploads, http.StatusAccepted)
+	if err != nil {
+		return err
+	}
+	// The registry forgets an upload that is not given up; some do not let it be given up at all.
+	_, err = send(ctx, rt, http.MethodDelete, upload, http.StatusNoContent, http.StatusOK, http.StatusAccepted)
+	if answered := (*transport.Error)(nil); errors.As(err, &answered) {
+		return nil
+	}
+	return err
+}
+
+// send makes a request without a body, and returns the location that the answer names.
+func send(ctx context.Context, rt http.RoundTripper, method, url string, want ...int) (location string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if err := transport.CheckError(resp, want...); err != nil {
+		return "", err
+	}
+	switch found, err := resp.Location(); {
+	case errors.Is(err, http.ErrNoLocation):
+		return "", nil
+	case err != nil:
+		return "", err
+	default:
+		return found.String(), nil
+	}
+}
+
+// Copy copies an image, with all its platforms, from one reference to others, which may be in other
+// registries; what is there already is not sent again. There is no time limit but ctx. Errors:
+// NotFound, when there is no such image; Invalid, Unauthenticated, Forbidden, Unavailable.
+func (c *Client) Copy(ctx context.Context, from string, to ...string) error {
+	source, err := parse(from)
+	if err != nil {
+		return err
+	}
+	options, err := c.options(ctx, source)
+	if err != nil {
+		return err
+	}
+	found, err := remote.Get(source, options...)
+	if err != nil {
+		return coded(err, "read %s", source)
+	}
+	for _, ref := range to {
+		target, err := parse(ref)
+		if err != nil {
+			return err
+		}
+		if options, err = c.options(ctx, target); err != nil {
+			return err
+		}
+		if err := remote.Push(target, found, options...); err != nil {
+			return coded(err, "copy %s to %s", source, target)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Digest returns the digest that a reference has in its registry. With a platform (os/arch[/variant])
+// it is that of the platform's own image, where the reference stands for several. Errors: NotFound,
+// Invalid, Unauthenticated, Forbidden, Unavailable.
+func (c *Client) Digest(ctx context.Context, ref, platform string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	if platform == "" {
+		found, err := remote.Head(parsed, options...)
+		if err != nil {
+			return "", coded(err, "look for %s", parsed)
+		}
+		return found.Digest.String(), nil
+	}
+	img, err := c.platformImage(parsed, platform, options)
+	if err != nil {
+		return "", err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return "", coded(err, "read %s", parsed)
+	}
+	return digest.String(), nil
+}
+
+// Image is an image in a registry.
+type Image struct {
+	// Size is that of the layers as the registry has them, compressed, in bytes.
+	Size int64
+	// Layers are the digests of what the layers unpack to, the lowest first.
+	Layers []string
+}
+
+// Image reads what a reference points to, of the platform linux/amd64 where it stands for several.
+// Errors: as Digest.
+func (c *Client) Image(ctx context.Context, ref string) (Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	img, err := c.platformImage(parsed, "linux/amd64", options)
+	if err != nil {
+		return Image{}, err
+	}
+	found, err := describe(img)
+	return found, coded(err, "read %s", parsed)
+}
+
+func describe(img v1.Image) (Image, error) {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return Image{}, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return Image{}, err
+	}
+	var found Image
+	for _, layer := range manifest.Layers {
+		found.Size += layer.Size
+	}
+	for _, id := range config.RootFS.DiffIDs {
+		found.Layers = append(found.Layers, id.String())
+	}
+	return found, nil
+}
+
+// platformImage returns what a reference stands for on a platform: an image of several, or its only one.
+func (c *Client) platformImage(ref name.Reference, platform string, options []remote.Option) (v1.Image, error) {
+	wanted, err := v1.ParsePlatform(platform)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%q is not a platform such as linux/amd64", platform)
+	}
+	found, err := remote.Get(ref, options...)
+	if err != nil {
+		return nil, coded(err, "look for %s", ref)
+	}
+	if !found.MediaType.IsIndex() {
+		img, err := found.Image()
+		return img, coded(err, "read %s", ref)
+	}
+	index, err := found.ImageIndex()
+	if err != nil {
+		return nil, coded(err, "read %s", ref)
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, coded(err, "read %s", ref)
+	}
+	for _, entry := range list.Manifests {
+		if entry.Platform != nil && entry.Platform.Satisfies(*wanted) {
+			img, err := index.Image(entry.Digest)
+			return img, coded(err, "read %s", ref)
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "registry: %s has no image for %s", ref, platform)
+}
+
+// Tags returns the tags of a repository, in the registry's order. Errors: NotFound, Invalid,
+// Unauthenticated, Forbidden, Unavailable.
+func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, options, err := c.on(ctx, repository)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := remote.List(parsed.Context(), options...)
+	return tags, coded(err, "list the tags of %s", parsed.Context())
+}
+
+// DeleteTag removes a tag, and neither the image nor its other tags. Absent is success. Errors:
+// Forbidden, also when the registry cannot remove a tag; Invalid, Unauthenticated, Unavailable.
+func (c *Client) DeleteTag(ctx context.Context, ref string) error {
+	err := c.remove(ctx, ref)
+	if sandbox.CodeOf(err) == sandbox.Invalid { // so Docker's registry before version 3 answers
+		return sandbox.Errorf(sandbox.Forbidden, "the registry does not remove single tags: %w", err)
+	}
+	return err
+}
+
+// Delete removes an image, named by its digest, with all its tags. Absent is success. Errors:
+// Forbidden, also when the registry removes nothing; Invalid, Unauthenticated, Unavailable.
+func (c *Client) Delete(ctx context.Context, ref string) error { return c.remove(ctx, ref) }
+
+func (c *Client) remove(ctx context.Context, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return err
+	}
+	err = coded(remote.Delete(parsed, options...), "remove %s", parsed)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}
+
+// on parses a reference and returns it with the options of the calls on it.
+func (c *Client) on(ctx context.Context, ref string) (name.Reference, []remote.Option, error) {
+	parsed, err := parse(ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	options, err := c.options(ctx, parsed)
+	return parsed, options, err
+}

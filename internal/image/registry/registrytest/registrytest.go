@@ -1,0 +1,154 @@
+// Package registrytest runs real container registries for tests: Debian's docker-registry, on the
+// loopback interface, with or without a password and TLS.
+package registrytest
+
+import (
+	"bufio"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// startTimeout bounds how long a registry may take to listen.
+const startTimeout = time.Minute
+
+// Username and Password are those of a registry that has Options.Auth.
+const (
+	Username = "games"
+	Password = "hunter2-of-the-registry"
+)
+
+// Options say what a registry has. The zero value is one that everybody may write to, in clear text.
+type Options struct {
+	Auth bool // Username and Password are needed
+	TLS  bool // with a certificate of Registry.CA
+	Keep bool // it removes nothing
+}
+
+// Registry is one that runs.
+type Registry struct {
+	// Host is host:port, what references begin with.
+	Host string
+	// CA is the certificate of the authority, in PEM, empty without TLS.
+	CA  string
+	t   testing.TB
+	dir string
+	cmd *exec.Cmd
+	// read ends when the registry's log does, because the registry did.
+	read chan struct{}
+}
+
+// Start starts an empty registry, which ends with the test.
+func Start(t testing.TB, o Options) *Registry {
+	t.Helper()
+	r := &Registry{t: t, dir: t.TempDir()}
+	config := filepath.Join(r.dir, "config.yml")
+	r.write(config, r.config(o))
+	program, err := exec.LookPath("docker-registry")
+	if err != nil {
+		t.Fatalf("start a registry: %v (run scripts/packages docker-registry)", err)
+	}
+	r.cmd = exec.Command(program, "serve", config)
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // however this process ends
+	log, err := r.cmd.StderrPipe()
+	r.must(err)
+	r.must(r.cmd.Start())
+	t.Cleanup(r.Stop)
+	address := make(chan string, 1)
+	r.read = make(chan struct{})
+	go func() {
+		defer close(r.read)
+		r.follow(log, address)
+	}()
+	select {
+	case r.Host = <-address:
+	case <-r.read:
+		t.Fatal("start a registry: it ended before it listened")
+	case <-time.After(startTimeout):
+		t.Fatalf("start a registry: it does not listen after %s", startTimeout)
+	}
+	return r
+}
+
+var listening = regexp.MustCompile(`listening on ([0-9.]+:[0-9]+)`)
+
+// follow reads the registry's log to its end, and tells where the registry listens.
+func (r *Registry) follow(log io.Reader, address chan<- string) {
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if found := listening.FindSubmatch(lines.Bytes()); found != nil {
+			address <- string(found[1])
+		}
+	}
+}
+
+// Stop ends the registry. What it holds is lost with the test.
+func (r *Registry) Stop() {
+	if r.cmd.ProcessState != nil {
+		return
+	}
+	r.must(r.cmd.Process.Kill())
+	<-r.read
+	if err := r.cmd.Wait(); err == nil {
+		r.t.Errorf("the registry ended by itself")
+	}
+}
+
+func (r *Registry) config(o Options) string {
+	type section map[string]any
+	http := section{"addr": "127.0.0.1:0", "secret": "none"}
+	if o.TLS {
+		http["tls"] = r.certificate()
+	}
+	config := section{
+		"version": "0.1", "http": http, "log": section{"accesslog": section{"disabled": true}},
+		"storage": section{"filesystem": section{"rootdirectory": filepath.Join(r.dir, "data")}, "delete": section{"enabled": !o.Keep}},
+	}
+	if o.Auth {
+		hash, err := bcrypt.GenerateFromPassword([]byte(Password), bcrypt.MinCost)
+		r.must(err)
+		users := filepath.Join(r.dir, "htpasswd")
+		r.write(users, fmt.Sprintf("%s:%s\n", Username, hash))
+		config["auth"] = section{"htpasswd": section{"realm": "games", "path": users}}
+	}
+	text, err := json.Marshal(config) // which is YAML too
+	r.must(err)
+	return string(text)
+}
+
+// certificate stores the one that net/http/httptest has for the loopback interface, which is its own
+// authority.
+func (r *Registry) certificate() map[string]string {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	own := server.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	r.must(err)
+	r.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}))
+	files := map[string]string{"certificate": filepath.Join(r.dir, "tls.crt"), "key": filepath.Join(r.dir, "tls.key")}
+	r.write(files["certificate"], r.CA)
+	r.write(files["key"], string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
+	return files
+}
+
+func (r *Registry) write(path, content string) {
+	r.must(os.WriteFile(path, []byte(content), 0o600))
+}
+
+func (r *Registry) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatalf("start a registry: %v", err)
+	}
+}

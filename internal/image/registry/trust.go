@@ -1,0 +1,67 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// certsDir is where Docker keeps the authorities of single registries.
+const certsDir = "/etc/docker/certs.d"
+
+// transport returns a way to a registry. Its idle connections end by themselves.
+func (c *Client) transport(host string) (http.RoundTripper, error) {
+	shared, ok := remote.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.Internal, "connect to registry %s: the way to it is a %T", host, remote.DefaultTransport)
+	}
+	own := shared.Clone()
+	own.IdleConnTimeout = 2 * time.Second
+	authorities, err := c.authorities(host)
+	if err != nil {
+		return nil, err
+	}
+	if authorities != nil {
+		own.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	}
+	return own, nil
+}
+
+// authorities returns whom a registry's certificate may come from, nil for those of the system.
+func (c *Client) authorities(host string) (*x509.CertPool, error) {
+	var more [][]byte
+	if ca := c.given[host].CA; ca != "" {
+		more = append(more, []byte(ca))
+	}
+	files, err := filepath.Glob(filepath.Join(certsDir, host, "*.crt"))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "find the authorities of registry %s: %w", host, err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "read the authorities of registry %s: %w", host, err)
+		}
+		more = append(more, content)
+	}
+	if len(more) == 0 {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read the system's authorities: %w", err)
+	}
+	for _, content := range more {
+		if !pool.AppendCertsFromPEM(content) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the certificate of an authority given for registry %s is not PEM; it begins with -----BEGIN CERTIFICATE-----", host)
+		}
+	}
+	return pool, nil
+}

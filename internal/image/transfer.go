@@ -1,0 +1,82 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/pkg/jsonmessage"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Push has the engine send name:tag to its registry and returns the digest it has there. auth is
+// what registry.Client.EngineAuth returns. There is no time limit but ctx. Errors: NotFound, when the
+// engine has no such image; Failed, with the registry's answer; Unavailable.
+func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest string, err error) {
+	engine, err := b.connect()
+	if err != nil {
+		return "", err
+	}
+	ref := name + ":" + tag
+	answer, err := engine.ImagePush(ctx, ref, image.PushOptions{RegistryAuth: auth})
+	if err != nil {
+		return "", coded(err, "push image %s", ref)
+	}
+	digest, err = followTransfer(ctx, answer)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.CodeOf(err), "push image %s: %w", ref, err)
+	}
+	if digest == "" {
+		return "", sandbox.Errorf(sandbox.Failed, "push image %s: the engine did not tell its digest", ref)
+	}
+	return digest, nil
+}
+
+// Pull has the engine fetch an image by a reference with a digest, and returns the image. auth is
+// what registry.Client.EngineAuth returns. There is no time limit but ctx. Errors: NotFound, Failed,
+// with the registry's answer; Unavailable.
+func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) {
+	engine, err := b.connect()
+	if err != nil {
+		return Image{}, err
+	}
+	b.cache.RLock()
+	defer b.cache.RUnlock()
+	answer, err := engine.ImagePull(ctx, pinned, image.PullOptions{RegistryAuth: auth})
+	if err != nil {
+		return Image{}, coded(err, "pull image %s", pinned)
+	}
+	if _, err := followTransfer(ctx, answer); err != nil {
+		return Image{}, sandbox.Errorf(sandbox.CodeOf(err), "pull image %s: %w", pinned, err)
+	}
+	return b.Inspect(ctx, pinned)
+}
+
+// followTransfer reads the answer to a push or pull to its end: what fails does so within it. It
+// returns the digest that the answer tells, if any. Errors: Failed, Unavailable, Timeout.
+func followTransfer(ctx context.Context, answer io.ReadCloser) (digest string, err error) {
+	defer func() { _ = answer.Close() }() // read to its end
+	for d := json.NewDecoder(answer); ; {
+		var m jsonmessage.JSONMessage
+		switch err := d.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return digest, nil
+		case ctx.Err() != nil:
+			return "", sandbox.Errorf(sandbox.Timeout, "stopped before its end: %w", context.Cause(ctx))
+		case err != nil:
+			return "", sandbox.Errorf(sandbox.Unavailable, "the engine's answer broke off: %w", err)
+		case m.Error != nil:
+			return "", sandbox.Errorf(sandbox.Failed, "%s", m.Error.Message)
+		}
+		if m.Aux == nil {
+			continue
+		}
+		var result struct{ Digest string }
+		if err := json.Unmarshal(*m.Aux, &result); err == nil && result.Digest != "" {
+			digest = result.Digest
+		}
+	}
+}
