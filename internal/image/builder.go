@@ -179,6 +179,11 @@ func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
+	for _, ref := range found.Pinned {
+		if err := b.remove(ctx, ref); err != nil {
+			return err
+		}
+	}
 	return b.remove(ctx, id)
 }
 

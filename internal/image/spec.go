@@ -103,3 +103,30 @@ func sameName(a, b string) bool {
 	refB, errB := reference.ParseNormalizedNamed(b)
 	return errA == nil && errB == nil && refA.Name() == refB.Name()
 }
+
+// CheckReference checks a reference, with a tag or digest or neither. Errors: Invalid.
+func CheckReference(ref string) error {
+	if _, err := reference.ParseNormalizedNamed(ref); err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "must be an image reference such as busybox:1.36 or ghcr.io/acme/player@sha256:…, not %q", ref)
+	}
+	return nil
+}
+
+// Repository returns a well-formed reference without tag and digest, as the user writes it.
+func Repository(ref string) string {
+	parsed, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return ref
+	}
+	return reference.FamiliarName(parsed)
+}
+
+// DigestOf returns the digest of a well-formed reference, "" when it has none.
+func DigestOf(ref string) string {
+	if parsed, err := reference.ParseNormalizedNamed(ref); err == nil {
+		if pinned, ok := parsed.(reference.Digested); ok {
+			return pinned.Digest().String()
+		}
+	}
+	return ""
+}

@@ -28,12 +28,12 @@ func TestAnotherEngineIsAnError(t *testing.T) {
 		Images: image.NewBuilder(func() (image.Engine, error) { return engine{id: "new"}, nil }),
 	}}
 	m := Model{Name: types.StringValue("player"), Instance: types.StringValue("old")}
-	_, err := r.instance(t.Context(), m)
+	_, err := r.instance(t.Context(), &m)
 	if sandbox.ReasonOf(err) != sandbox.ReasonOtherInstance || !strings.Contains(err.Error(), "engine old, but engine new answers") {
 		t.Errorf("got %v", err)
 	}
 	m.Instance = types.StringNull() // at import
-	if id, err := r.instance(t.Context(), m); id != "new" || err != nil {
+	if id, err := r.instance(t.Context(), &m); id != "new" || err != nil {
 		t.Errorf("got %s, %v", id, err)
 	}
 }

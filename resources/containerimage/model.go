@@ -10,21 +10,27 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 )
 
 // Model is the resource in configuration, plan and state.
 type Model struct {
-	Name      types.String   `tfsdk:"name"`
-	Tags      types.Set      `tfsdk:"tags"`
-	OnDestroy types.String   `tfsdk:"on_destroy"`
-	Build     *Build         `tfsdk:"build"`
-	Timeouts  timeouts.Value `tfsdk:"timeouts"`
+	Name         types.String   `tfsdk:"name"`
+	Tags         types.Set      `tfsdk:"tags"`
+	Push         types.Bool     `tfsdk:"push"`
+	OnDestroy    types.String   `tfsdk:"on_destroy"`
+	Build        *Build         `tfsdk:"build"`
+	Source       *Source        `tfsdk:"source"`
+	RegistryAuth types.List     `tfsdk:"registry_auth"`
+	Timeouts     timeouts.Value `tfsdk:"timeouts"`
 
 	ID          types.String `tfsdk:"id"`
 	ImageID     types.String `tfsdk:"image_id"`
+	Digest      types.String `tfsdk:"digest"`
 	Reference   types.String `tfsdk:"reference"`
+	Copies      types.Set    `tfsdk:"copies"`
 	ContextHash types.String `tfsdk:"context_hash"`
+	Size        types.Int64  `tfsdk:"size"`
+	Layers      types.List   `tfsdk:"layers"`
 	Instance    types.String `tfsdk:"instance"`
 }
 
@@ -67,28 +73,86 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	return spec, diags
 }
 
+// mirrored reports whether the image is copied from registry to registry, without the engine.
+func (m *Model) mirrored() bool { return m.Source != nil && m.Push.ValueBool() }
+
 // tags returns the tags, which must be known.
 func (m *Model) tags(ctx context.Context) ([]string, diag.Diagnostics) {
-	var tags []string
-	if m.Tags.IsNull() {
-		return nil, nil
-	}
-	diags := m.Tags.ElementsAs(ctx, &tags, false)
+	tags, diags := elements(ctx, m.Tags)
 	slices.Sort(tags)
 	return tags, diags
 }
 
+// tagged returns the model's name with each tag.
+func (m *Model) tagged(tags []string) []string {
+	var refs []string
+	for _, tag := range tags {
+		refs = append(refs, m.Name.ValueString()+":"+tag)
+	}
+	return refs
+}
+
 func (m *Model) setTags(ctx context.Context, tags []string) diag.Diagnostics {
-	set, diags := types.SetValueFrom(ctx, types.StringType, slices.Concat([]string{}, tags))
+	set, diags := setOf(ctx, tags)
 	m.Tags = set
 	return diags
 }
 
+// elements returns a set's elements, none of what is null or unknown.
+func elements(ctx context.Context, set types.Set) ([]string, diag.Diagnostics) {
+	var list []string
+	if set.IsNull() || set.IsUnknown() {
+		return nil, nil
+	}
+	diags := set.ElementsAs(ctx, &list, false)
+	return list, diags
+}
+
+func setOf(ctx context.Context, list []string) (types.Set, diag.Diagnostics) {
+	return types.SetValueFrom(ctx, types.StringType, slices.Concat([]string{}, list))
+}
+
+// pinned returns the name of the image with its digest, as its registry knows it.
+func (m *Model) pinned() string { return m.Name.ValueString() + "@" + m.Digest.ValueString() }
+
+// setReference writes the reference, of what else the model holds.
+func (m *Model) setReference() {
+	switch {
+	case m.Digest.IsUnknown() || m.Push.IsUnknown():
+		m.Reference = types.StringUnknown()
+	case m.Push.ValueBool() && !m.Digest.IsNull():
+		m.Reference = types.StringValue(m.pinned())
+	case m.Source != nil && !m.Digest.IsNull():
+		m.Reference = types.StringValue(m.Source.pinned(m.Digest.ValueString()))
+	default:
+		m.Reference = m.ImageID
+	}
+}
+
 // setImage writes what the engine has into the model.
-func (m *Model) setImage(id, contextHash, instance string) {
-	m.ID = m.Name
-	m.ImageID = types.StringValue(id)
-	m.Reference = types.StringValue(id)
-	m.ContextHash = value.String(contextHash)
+func (m *Model) setImage(ctx context.Context, img image.Image, instance string) diag.Diagnostics {
+	m.ImageID = types.StringValue(img.ID)
 	m.Instance = types.StringValue(instance)
+	return m.setContent(ctx, img.Size, img.Layers)
+}
+
+func (m *Model) setContent(ctx context.Context, size int64, layers []string) diag.Diagnostics {
+	list, diags := types.ListValueFrom(ctx, types.StringType, slices.Concat([]string{}, layers))
+	m.Size, m.Layers = types.Int64Value(size), list
+	return diags
+}
+
+// forget makes null what an operation that failed has left unknown, so that the rest can be stored.
+func (m *Model) forget() {
+	for _, s := range []*types.String{&m.ImageID, &m.Digest, &m.Reference, &m.ContextHash, &m.Instance} {
+		if s.IsUnknown() {
+			*s = types.StringNull()
+		}
+	}
+	if m.Size.IsUnknown() {
+		m.Size = types.Int64Null()
+	}
+	if m.Layers.IsUnknown() {
+		m.Layers = types.ListNull(types.StringType)
+	}
 }

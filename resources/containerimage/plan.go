@@ -12,38 +12,184 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// ModifyPlan plans the context hash. A hash like the state's keeps the image, any other makes it
-// and its reference unknown, so that everything that refers to the image is planned to follow.
+// ModifyPlan plans what the image is made of: the context hash of a build, the digest of a source.
+// What is like the state's keeps the image, anything else makes it and its reference unknown, so that
+// everything that refers to the image is planned to follow.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		return
 	}
-	var plan, state Model
+	var plan, config Model
+	var state *Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if !req.State.Raw.IsNull() {
-		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+		state = &Model{}
+		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
 	}
-	if resp.Diagnostics.HasError() || plan.Build == nil {
+	if resp.Diagnostics.HasError() {
 		return
 	}
-	hash, diags := plan.Build.hash(ctx)
-	resp.Diagnostics.Append(diags...)
-	if diags.HasError() {
+	resp.Diagnostics.Append(plan.content(ctx, state, &config)...)
+	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
+	if resp.Diagnostics.HasError() {
 		return
 	}
-	plan.ContextHash = hash
 	plan.ID = plan.Name
-	if state.keeps(plan) {
-		plan.ImageID, plan.Reference, plan.Instance = state.ImageID, state.Reference, state.Instance
+	if state.keeps(&plan) {
+		plan.keep(ctx, state)
+		resp.Diagnostics.Append(plan.restore(ctx, state, &config)...)
 	} else {
-		plan.ImageID, plan.Reference, plan.Instance = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+		plan.renew()
+	}
+	if state.movesOff(&plan) {
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("push"))
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }
 
-// keeps reports whether the image in the state is what the plan asks for.
-func (m *Model) keeps(plan Model) bool {
-	return m.ContextHash.ValueString() != "" && m.ContextHash.Equal(plan.ContextHash)
+// content plans what the image is made of.
+func (m *Model) content(ctx context.Context, state, config *Model) (diags diag.Diagnostics) {
+	m.ContextHash, m.Digest = types.StringNull(), types.StringUnknown()
+	switch {
+	case m.Build != nil:
+		m.ContextHash, diags = m.Build.hash(ctx)
+		if m.Push.Equal(types.BoolValue(false)) {
+			m.Digest = types.StringNull()
+		}
+	case m.Source != nil && state != nil && m.Source.stays(state.Source) && !state.Digest.IsNull():
+		m.Digest = state.Digest
+	case m.Source != nil && m.Source.known():
+		client, known, d := config.registries(ctx)
+		if diags.Append(d...); !known {
+			return diags
+		}
+		m.Digest, d = m.Source.pin(ctx, client)
+		diags.Append(d...)
+	}
+	return diags
+}
+
+// The places of copies.
+const (
+	onEngine   = "engine"
+	inRegistry = "registry"
+)
+
+// wantCopies plans where the image is.
+func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
+	var where []string
+	switch {
+	case m.Push.IsUnknown():
+		m.Copies = types.SetUnknown(types.StringType)
+		return nil
+	case m.mirrored():
+		where = []string{inRegistry}
+	case m.Push.ValueBool():
+		where = []string{onEngine, inRegistry}
+	default:
+		where = []string{onEngine}
+	}
+	set, diags := setOf(ctx, where)
+	m.Copies = set
+	return diags
+}
+
+// has reports whether the model has, or had, a copy there. A state from before there were copies has
+// one on the engine.
+func (m *Model) has(ctx context.Context, place string) bool {
+	if m.Copies.IsNull() {
+		return place == onEngine
+	}
+	list, _ := elements(ctx, m.Copies) // of strings, by the schema
+	for _, p := range list {
+		if p == place {
+			return true
+		}
+	}
+	return false
+}
+
+// keeps reports whether the image of a state, which may be nil, is what the plan asks for.
+func (m *Model) keeps(plan *Model) bool {
+	switch {
+	case m == nil || m.movesOff(plan) || plan.Push.IsUnknown():
+		return false
+	case plan.Build != nil:
+		return m.ContextHash.ValueString() != "" && m.ContextHash.Equal(plan.ContextHash)
+	default:
+		return m.Digest.ValueString() != "" && m.Digest.Equal(plan.Digest)
+	}
+}
+
+// movesOff reports whether the plan takes the image of a state off the engine, or onto it.
+func (m *Model) movesOff(plan *Model) bool {
+	return m != nil && !plan.Push.IsUnknown() && plan.mirrored() != m.mirrored() && (m.Source != nil || m.Build != nil)
+}
+
+// renew plans another image than there is. What is known of it stays known.
+func (m *Model) renew() {
+	m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
+	if m.mirrored() {
+		m.ImageID, m.Instance = types.StringNull(), types.StringNull()
+	}
+	m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
+	m.setReference()
+}
+
+// keep plans the image that there is, and what it takes to have its copies again.
+func (m *Model) keep(ctx context.Context, state *Model) {
+	m.ImageID, m.Instance, m.Size, m.Layers = state.ImageID, state.Instance, state.Size, state.Layers
+	switch {
+	case m.mirrored():
+		m.ImageID, m.Instance = types.StringNull(), types.StringNull()
+	case !state.has(ctx, onEngine):
+		m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
+	}
+	if m.Size.IsNull() { // of a state from before there was one
+		m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
+	}
+	if m.Build != nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {
+		m.Digest = state.Digest
+	}
+	m.setReference()
+}
+
+// restore plans to give back what the registry lost, where only the configuration has what it takes
+// to ask: Read cannot.
+func (m *Model) restore(ctx context.Context, state, config *Model) diag.Diagnostics {
+	if !state.has(ctx, inRegistry) || !m.Push.ValueBool() || !state.ownCredentials(ctx) {
+		return nil
+	}
+	client, known, diags := config.registries(ctx)
+	if diags.HasError() || !known {
+		return diags
+	}
+	tags, d := state.tags(ctx)
+	diags.Append(d...)
+	found, err := look(ctx, client, state, tags)
+	if err != nil {
+		return append(diags, diagnose.Failed("Reading Image Failed", err, nil)...)
+	}
+	_, lost := split(tags, found.tags)
+	switch {
+	case !found.there:
+		diags.Append(copyLost(state, inRegistry))
+		m.lose()
+	case len(lost) > 0:
+		diags.Append(tagsMoved(state, inRegistry, lost)...)
+		m.Copies = types.SetUnknown(types.StringType)
+	}
+	return diags
+}
+
+// lose plans to push or copy the image to the registry once more.
+func (m *Model) lose() {
+	m.Copies = types.SetUnknown(types.StringType)
+	if m.Build != nil { // the engine may pack it in another way
+		m.Digest = types.StringUnknown()
+		m.setReference()
+	}
 }
 
 // hash returns the context hash, unknown as long as something of it is.

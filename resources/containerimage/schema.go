@@ -8,8 +8,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
@@ -31,7 +33,8 @@ const (
 // Schema describes the resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Builds a container image on the Docker engine from a local directory. A changed file shows in the plan as a changed `context_hash` and is built in place: " +
+		MarkdownDescription: "Builds a container image on the Docker engine from a local directory, or takes one of a registry, and pushes it where `push` says so.\n\n" +
+			"A changed file shows in the plan as a changed `context_hash` and is built in place: " +
 			"the new image first, then its tags move; sandboxes that already run keep the old one.\n\n" +
 			"The hash covers the path, mode and content of every file that `.dockerignore` lets through, the Dockerfile, arguments, target, platform and labels, and neither times nor owners. " +
 			"Base images are not part of the hash: pin them by digest.\n\n" +
@@ -40,10 +43,12 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"The engine's classic builder is used, so `RUN --mount` and other BuildKit syntax are not available.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
-			"build": buildBlock(),
+			"build":         buildBlock(),
+			"source":        sourceBlock(),
+			"registry_auth": authBlock(),
 			"timeouts": timeout.Block(ctx, timeouts.Opts{
-				Create: true, CreateDescription: "How long the build may take. Default: `20m`.",
-				Update: true, UpdateDescription: "How long a rebuild may take. Default: `20m`.",
+				Create: true, CreateDescription: "How long build, pull and push may take. Default: `20m`.",
+				Update: true, UpdateDescription: "How long a rebuild, pull and push may take. Default: `20m`.",
 			}),
 		},
 	}
@@ -65,19 +70,42 @@ func attributes() map[string]schema.Attribute {
 			Default:             setdefault.StaticValue(types.SetValueMust(types.StringType, []attr.Value{types.StringValue("latest")})),
 			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(check(image.CheckTag))},
 		},
+		"push": schema.BoolAttribute{
+			MarkdownDescription: "Whether every tag is pushed to the registry that `name` begins with. Reconcilers on other engines get the image from there. " +
+				"Changed in place for a build; turning it off leaves what was pushed. **Changing it replaces an image that has a `source`.** Default: `false`.",
+			Optional: true,
+			Computed: true,
+			Default:  booldefault.StaticBool(false),
+		},
 		"on_destroy": schema.StringAttribute{
-			MarkdownDescription: "What becomes of the image when it is destroyed, or superseded by a rebuild. `untag` removes the tags of this resource, and the engine removes the image with its last name. " +
-				"`delete` removes it under every name. `keep` leaves all as it is. An image that a container uses stays, with a warning when it was to be destroyed. Default: `untag`.",
+			MarkdownDescription: "What becomes of the image when it is destroyed, or superseded by another. `untag` removes the tags of this resource, and the engine removes the image with its last name; " +
+				"in a registry, the image stays without them, and tags that it does not let be removed stay with a warning. " +
+				"`delete` removes the image under every name, in the registry too. `keep` leaves all as it is. An image that a container uses stays on the engine, with a warning when it was to be destroyed. Changed in place. Default: `untag`.",
 			Optional:   true,
 			Computed:   true,
 			Default:    stringdefault.StaticString(onDestroyUntag),
 			Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyUntag, onDestroyDelete)},
 		},
 		"id":           computed("The same as `name`."),
-		"image_id":     computed("Id of the image on the engine, `sha256:…`."),
-		"reference":    computed("Reference that always means this very image, for `image` of a `sandbox_environment`: its id, as long as it exists on the engine only."),
-		"context_hash": computed("Hash of everything that the image is built from, known at plan."),
-		"instance":     computed("Id of the Docker engine that has the image. When another engine answers, a plan is an error and not a removal."),
+		"image_id":     computed("Id of the image on the engine, `sha256:…`. Null when it was copied from registry to registry."),
+		"digest":       computed("Digest of the image in its registry, `sha256:…`, known at plan for a `source`. Null for a build that is not pushed."),
+		"reference":    computed("Reference that always means this very image, for `image` of a `sandbox_environment`: its name with its digest or, as long as it exists on the engine only, its id."),
+		"context_hash": computed("Hash of everything that the image is built from, known at plan. Null for a `source`."),
+		"instance":     computed("Id of the Docker engine that has the image. When another engine answers, a plan is an error and not a removal. Null when it was copied from registry to registry."),
+		"copies": schema.SetAttribute{
+			MarkdownDescription: "Where the image is: `engine`, `registry` or both. A copy that was lost shows in the plan, and is made again from the other.",
+			Computed:            true,
+			ElementType:         types.StringType,
+		},
+		"size": schema.Int64Attribute{
+			MarkdownDescription: "Size of the image in bytes: of its unpacked layers on the engine or, when it was copied from registry to registry, of its packed ones there.",
+			Computed:            true,
+		},
+		"layers": schema.ListAttribute{
+			MarkdownDescription: "Digests of the image's unpacked layers, the lowest first. Where a `source` is copied for several platforms, those of linux/amd64.",
+			Computed:            true,
+			ElementType:         types.StringType,
+		},
 	}
 }
 
@@ -87,12 +115,15 @@ func computed(description string) schema.StringAttribute {
 
 func buildBlock() schema.Block {
 	return schema.SingleNestedBlock{
-		MarkdownDescription: "How the image is built. Required.",
-		Validators:          []validator.Object{objectvalidator.IsRequired()},
+		MarkdownDescription: "How the image is built. Either this block or `source` is required.",
+		Validators: []validator.Object{
+			objectvalidator.ExactlyOneOf(path.MatchRoot("build"), path.MatchRoot("source")),
+			objectvalidator.AlsoRequires(path.MatchRelative().AtName("context")),
+		},
 		Attributes: map[string]schema.Attribute{
 			"context": schema.StringAttribute{
-				MarkdownDescription: "Directory that is sent to the engine, such as `\"${path.module}/player\"`. Its `.dockerignore` is obeyed.",
-				Required:            true,
+				MarkdownDescription: "Directory that is sent to the engine, such as `\"${path.module}/player\"`. Its `.dockerignore` is obeyed. Required here. Changed in place.",
+				Optional:            true,
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"dockerfile": schema.StringAttribute{

@@ -42,10 +42,12 @@ type Registry struct {
 	// Host is host:port, what references begin with.
 	Host string
 	// CA is the certificate of the authority, in PEM, empty without TLS.
-	CA  string
-	t   testing.TB
-	dir string
-	cmd *exec.Cmd
+	CA     string
+	t      testing.TB
+	dir    string
+	config map[string]any
+	http   map[string]any // a part of config
+	cmd    *exec.Cmd
 	// read ends when the registry's log does, because the registry did.
 	read chan struct{}
 }
@@ -53,39 +55,49 @@ type Registry struct {
 // Start starts an empty registry, which ends with the test.
 func Start(t testing.TB, o Options) *Registry {
 	t.Helper()
-	r := &Registry{t: t, dir: t.TempDir()}
-	config := filepath.Join(r.dir, "config.yml")
-	r.write(config, r.config(o))
+	r := &Registry{t: t, dir: t.TempDir(), Host: "127.0.0.1:0"}
+	r.config = r.configure(o)
+	t.Cleanup(r.Stop)
+	r.Restart()
+	return r
+}
+
+// Restart starts a registry that was stopped, where it was and with what it holds.
+func (r *Registry) Restart() {
+	r.t.Helper()
+	r.http["addr"] = r.Host
+	text, err := json.Marshal(r.config) // which is YAML too
+	r.must(err)
+	file := filepath.Join(r.dir, "config.yml")
+	r.write(file, string(text))
 	program, err := exec.LookPath("docker-registry")
 	if err != nil {
-		t.Fatalf("start a registry: %v (run scripts/packages docker-registry)", err)
+		r.t.Fatalf("start a registry: %v (run scripts/packages docker-registry)", err)
 	}
-	r.cmd = exec.Command(program, "serve", config)
+	r.cmd = exec.Command(program, "serve", file)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // however this process ends
 	log, err := r.cmd.StderrPipe()
 	r.must(err)
 	r.must(r.cmd.Start())
-	t.Cleanup(r.Stop)
 	address := make(chan string, 1)
 	r.read = make(chan struct{})
 	go func() {
 		defer close(r.read)
-		r.follow(log, address)
+		follow(log, address)
 	}()
 	select {
 	case r.Host = <-address:
 	case <-r.read:
-		t.Fatal("start a registry: it ended before it listened")
+		r.t.Fatal("start a registry: it ended before it listened")
 	case <-time.After(startTimeout):
-		t.Fatalf("start a registry: it does not listen after %s", startTimeout)
+		r.t.Fatalf("start a registry: it does not listen after %s", startTimeout)
 	}
-	return r
 }
 
 var listening = regexp.MustCompile(`listening on ([0-9.]+:[0-9]+)`)
 
-// follow reads the registry's log to its end, and tells where the registry listens.
-func (r *Registry) follow(log io.Reader, address chan<- string) {
+// follow reads a registry's log to its end, and tells where the registry listens.
+func follow(log io.Reader, address chan<- string) {
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		if found := listening.FindSubmatch(lines.Bytes()); found != nil {
 			address <- string(found[1])
@@ -93,9 +105,9 @@ func (r *Registry) follow(log io.Reader, address chan<- string) {
 	}
 }
 
-// Stop ends the registry. What it holds is lost with the test.
+// Stop ends the registry. What it holds is kept until the test ends.
 func (r *Registry) Stop() {
-	if r.cmd.ProcessState != nil {
+	if r.cmd == nil || r.cmd.ProcessState != nil {
 		return
 	}
 	r.must(r.cmd.Process.Kill())
@@ -105,26 +117,26 @@ func (r *Registry) Stop() {
 	}
 }
 
-func (r *Registry) config(o Options) string {
-	type section map[string]any
-	http := section{"addr": "127.0.0.1:0", "secret": "none"}
+func (r *Registry) configure(o Options) map[string]any {
+	r.http = map[string]any{"secret": "none"}
 	if o.TLS {
-		http["tls"] = r.certificate()
+		r.http["tls"] = r.certificate()
 	}
-	config := section{
-		"version": "0.1", "http": http, "log": section{"accesslog": section{"disabled": true}},
-		"storage": section{"filesystem": section{"rootdirectory": filepath.Join(r.dir, "data")}, "delete": section{"enabled": !o.Keep}},
+	config := map[string]any{
+		"version": "0.1", "http": r.http, "log": map[string]any{"accesslog": map[string]any{"disabled": true}},
+		"storage": map[string]any{
+			"filesystem": map[string]any{"rootdirectory": filepath.Join(r.dir, "data")},
+			"delete":     map[string]any{"enabled": !o.Keep},
+		},
 	}
 	if o.Auth {
 		hash, err := bcrypt.GenerateFromPassword([]byte(Password), bcrypt.MinCost)
 		r.must(err)
 		users := filepath.Join(r.dir, "htpasswd")
 		r.write(users, fmt.Sprintf("%s:%s\n", Username, hash))
-		config["auth"] = section{"htpasswd": section{"realm": "games", "path": users}}
+		config["auth"] = map[string]any{"htpasswd": map[string]any{"realm": "games", "path": users}}
 	}
-	text, err := json.Marshal(config) // which is YAML too
-	r.must(err)
-	return string(text)
+	return config
 }
 
 // certificate stores the one that net/http/httptest has for the loopback interface, which is its own

@@ -1,0 +1,113 @@
+package containerimage
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Auth is a registry_auth block. Plan and state never hold its password.
+type Auth struct {
+	Address  types.String `tfsdk:"address"`
+	Username types.String `tfsdk:"username"`
+	Password types.String `tfsdk:"password_wo"`
+	Version  types.Int64  `tfsdk:"password_wo_version"`
+	CA       types.String `tfsdk:"ca_certificate"`
+}
+
+func authBlock() schema.Block {
+	return schema.ListNestedBlock{
+		MarkdownDescription: "What a registry is spoken to with, one block per registry. For any other registry Docker's own credentials are used: `config.json` and the credential helpers that it names. " +
+			"Terraform hands a password neither to a refresh nor to a destroy: then too Docker's own are used, and while they do not suffice, drift of a pushed image is looked for at plan.",
+		NestedObject: schema.NestedBlockObject{Attributes: map[string]schema.Attribute{
+			"address": schema.StringAttribute{
+				MarkdownDescription: "The registry, `host` or `host:port`. Default: that of `name`.",
+				Optional:            true,
+				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"username": schema.StringAttribute{
+				MarkdownDescription: "Name to log in with. Default: Docker's own credentials.",
+				Optional:            true,
+				Validators: []validator.String{
+					stringvalidator.LengthAtLeast(1), stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("password_wo")),
+				},
+			},
+			"password_wo": schema.StringAttribute{
+				MarkdownDescription: "Password or token, best of an ephemeral variable or resource. It is in no plan and no state. Needs Terraform 1.11.",
+				Optional:            true,
+				Sensitive:           true,
+				WriteOnly:           true,
+				Validators:          []validator.String{stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("username"))},
+			},
+			"password_wo_version": schema.Int64Attribute{
+				MarkdownDescription: "Change it, for example by one, to have the image pushed again with a changed `password_wo`. It is not needed for a new password to be used whenever there is something else to do. Default: none.",
+				Optional:            true,
+			},
+			"ca_certificate": schema.StringAttribute{
+				MarkdownDescription: "Certificates of authorities in PEM that the registry's may come from. The engine has its own, in `/etc/docker/certs.d`, which are trusted too. Default: the system's.",
+				Optional:            true,
+			},
+		}},
+	}
+}
+
+func (m *Model) auths(ctx context.Context) ([]Auth, diag.Diagnostics) {
+	var list []Auth
+	if m.RegistryAuth.IsNull() || m.RegistryAuth.IsUnknown() {
+		return nil, nil
+	}
+	diags := m.RegistryAuth.ElementsAs(ctx, &list, false)
+	return list, diags
+}
+
+// ownCredentials reports whether a password that only the configuration has may be needed.
+func (m *Model) ownCredentials(ctx context.Context) bool {
+	auths, diags := m.auths(ctx)
+	for _, a := range auths {
+		if !a.Username.IsNull() {
+			return true
+		}
+	}
+	return diags.HasError()
+}
+
+// registries returns a client with the credentials of a model, which has passwords when it is the
+// configuration; not known as long as one of them is not.
+func (m *Model) registries(ctx context.Context) (_ *registry.Client, known bool, _ diag.Diagnostics) {
+	auths, diags := m.auths(ctx)
+	if diags.HasError() || m.RegistryAuth.IsUnknown() {
+		return nil, false, diags
+	}
+	given := make(map[string]registry.Credentials, len(auths))
+	for _, a := range auths {
+		for _, v := range []attr.Value{a.Address, a.Username, a.Password, a.CA} {
+			if v.IsUnknown() {
+				return nil, false, diags
+			}
+		}
+		of := a.Address.ValueString() + "/any"
+		if a.Address.IsNull() {
+			of = m.Name.ValueString()
+		}
+		host, err := registry.Host(of)
+		if err != nil {
+			diags.AddAttributeError(path.Root("registry_auth"), "Invalid Registry Address", a.Address.String()+" is not the address of a registry, host or host:port.")
+			return nil, false, diags
+		}
+		c := registry.Credentials{CA: a.CA.ValueString()}
+		if !a.Password.IsNull() {
+			c.Username, c.Password = a.Username.ValueString(), sandbox.Secret(a.Password.ValueString())
+		}
+		given[host] = c
+	}
+	return registry.New(given), true, diags
+}

@@ -1,0 +1,170 @@
+package containerimage
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+)
+
+// produce makes what the plan asks for, of what the state, which may be nil, has: the image, its tags
+// and its copies, in this order. What it has reached it writes into the model, also when it fails;
+// made is false when there is no image then.
+func (r *Resource) produce(ctx context.Context, m, state *Model, c *registry.Client) (made bool, diags diag.Diagnostics) {
+	want, diags := m.tags(ctx)
+	if diags.HasError() {
+		return false, diags
+	}
+	if m.Push.ValueBool() { // before an image is made in vain
+		if err := c.CheckPush(ctx, m.Name.ValueString()); err != nil {
+			return false, diagnose.Failed("Pushing Image Failed", err, nil)
+		}
+	}
+	if m.mirrored() {
+		return r.mirror(ctx, m, c, want)
+	}
+	if diags.Append(r.onEngine(ctx, m, state, c)...); diags.HasError() {
+		return false, diags
+	}
+	done, d := r.tag(ctx, m, want)
+	diags.Append(d...)
+	where := []string{onEngine}
+	if m.Push.ValueBool() && !diags.HasError() {
+		if done, d = r.push(ctx, m, c, want); len(done) > 0 {
+			where = append(where, inRegistry)
+		}
+		diags.Append(d...)
+	}
+	diags.Append(m.reached(ctx, done, where)...)
+	return true, diags
+}
+
+// reached writes where the image is, under which tags.
+func (m *Model) reached(ctx context.Context, tags, where []string) diag.Diagnostics {
+	diags := m.setTags(ctx, tags)
+	set, d := setOf(ctx, where)
+	m.Copies = set
+	m.setReference()
+	return append(diags, d...)
+}
+
+// onEngine has the engine build or pull the image, if it does not have it.
+func (r *Resource) onEngine(ctx context.Context, m, state *Model, c *registry.Client) diag.Diagnostics {
+	instance, err := r.provider.Images.Instance(ctx)
+	if err != nil {
+		return diagnose.Failed("Making Image Failed", err, nil)
+	}
+	id := m.ImageID.ValueString()
+	if m.ImageID.IsUnknown() {
+		var diags diag.Diagnostics
+		if id, diags = r.obtain(ctx, m, state, c); diags.HasError() {
+			return diags
+		}
+	}
+	img, err := r.provider.Images.Inspect(ctx, id)
+	if err != nil {
+		return diagnose.Failed("Making Image Failed", err, nil)
+	}
+	return m.setImage(ctx, img, instance)
+}
+
+// obtain builds the image, or pulls what a registry has, and returns its id.
+func (r *Resource) obtain(ctx context.Context, m, state *Model, c *registry.Client) (string, diag.Diagnostics) {
+	switch {
+	case m.Source != nil:
+		return r.pull(ctx, m.Source.pinned(m.Digest.ValueString()), c)
+	case state.keeps(m): // so only the engine lost it
+		return r.pull(ctx, state.pinned(), c)
+	default:
+		return r.build(ctx, m)
+	}
+}
+
+func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) (string, diag.Diagnostics) {
+	const failed = "Pulling Image Failed"
+	auth, err := c.EngineAuth(pinned)
+	if err != nil {
+		return "", diagnose.Failed(failed, err, nil)
+	}
+	img, err := r.provider.Images.Pull(ctx, pinned, auth)
+	if err != nil {
+		return "", diagnose.Failed(failed, err, nil)
+	}
+	return img.ID, nil
+}
+
+func (r *Resource) build(ctx context.Context, m *Model) (string, diag.Diagnostics) {
+	spec, diags := m.Build.expand(ctx)
+	if diags.HasError() {
+		return "", diags
+	}
+	const failed = "Building Image Failed"
+	if m.ContextHash.IsUnknown() {
+		hash, err := spec.Hash()
+		if err != nil {
+			return "", diagnose.Failed(failed, err, nil)
+		}
+		m.ContextHash = types.StringValue(hash)
+	}
+	name := m.Name.ValueString()
+	id, err := r.provider.Images.Build(ctx, spec, m.ContextHash.ValueString(), func(line string) {
+		tflog.Debug(ctx, line, map[string]any{"image": name})
+	})
+	if err != nil {
+		return "", diagnose.Failed(failed, err, nil)
+	}
+	return id, diags
+}
+
+// tag makes the tags point to the model's image and returns those that do.
+func (r *Resource) tag(ctx context.Context, m *Model, tags []string) ([]string, diag.Diagnostics) {
+	for i, tag := range tags {
+		if err := r.provider.Images.Tag(ctx, m.ImageID.ValueString(), m.Name.ValueString(), tag); err != nil {
+			return tags[:i], diagnose.Failed("Tagging Image Failed", err, nil)
+		}
+	}
+	return tags, nil
+}
+
+// push has the engine push every tag, writes the digest into the model, and returns the tags that the
+// registry has now.
+func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]string, diag.Diagnostics) {
+	const failed = "Pushing Image Failed"
+	name := m.Name.ValueString()
+	auth, err := c.EngineAuth(name)
+	if err != nil {
+		return nil, diagnose.Failed(failed, err, nil)
+	}
+	for i, tag := range tags {
+		digest, err := r.provider.Images.Push(ctx, name, tag, auth)
+		if err != nil {
+			return tags[:i], diagnose.Failed(failed, err, nil)
+		}
+		m.Digest = types.StringValue(digest)
+	}
+	return tags, nil
+}
+
+// mirror copies the source to the model's name, under every tag.
+func (r *Resource) mirror(ctx context.Context, m *Model, c *registry.Client, tags []string) (made bool, _ diag.Diagnostics) {
+	const failed = "Copying Image Failed"
+	from := m.Source.pinned(m.Digest.ValueString())
+	for i, ref := range m.tagged(tags) {
+		if err := c.Copy(ctx, from, ref); err != nil {
+			diags := diagnose.Failed(failed, err, nil)
+			diags.Append(m.reached(ctx, tags[:i], []string{inRegistry})...)
+			return i > 0, diags
+		}
+	}
+	content, err := c.Image(ctx, m.pinned())
+	if err != nil {
+		return true, append(diagnose.Failed(failed, err, nil), m.reached(ctx, tags, []string{inRegistry})...)
+	}
+	diags := m.setContent(ctx, content.Size, content.Layers)
+	diags.Append(m.reached(ctx, tags, []string{inRegistry})...)
+	return true, diags
+}

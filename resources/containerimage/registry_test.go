@@ -1,0 +1,318 @@
+package containerimage_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/hashicorp/terraform-plugin-testing/compare"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// shelf is a registry and one test's repository in it.
+type shelf struct {
+	*registrytest.Registry
+	w      *providertest.World
+	client *registry.Client
+	name   string
+}
+
+func newShelf(t *testing.T, w *providertest.World, o registrytest.Options) *shelf {
+	t.Helper()
+	r := registrytest.Start(t, o)
+	given := map[string]registry.Credentials{r.Host: {Username: registrytest.Username, Password: registrytest.Password, CA: r.CA}}
+	return &shelf{r, w, registry.New(given), r.Host + "/" + w.Name}
+}
+
+// digest returns what a tag points to, "" for nothing.
+func (s *shelf) digest(tag string) string {
+	digest, err := s.client.Digest(context.Background(), s.name+":"+tag, "")
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		s.w.Errorf("look into the registry: %v", err)
+	}
+	return digest
+}
+
+// put pushes an image that says so, under a tag, and leaves nothing of it on the engine.
+func (s *shelf) put(t *testing.T, tag, says string) string {
+	t.Helper()
+	builder := image.NewBuilder(func() (image.Engine, error) { return s.w.Docker, nil })
+	spec := image.Spec{Context: player(t, s.w.Name+says)}
+	hash, err := spec.Hash()
+	s.w.Must(err)
+	id, err := builder.Build(t.Context(), spec, hash, nil)
+	s.w.Must(err)
+	s.w.Must(builder.Tag(t.Context(), id, s.name, tag))
+	auth, err := s.client.EngineAuth(s.name)
+	s.w.Must(err)
+	digest, err := builder.Push(t.Context(), s.name, tag, auth)
+	s.w.Must(err)
+	s.w.Must(builder.Delete(t.Context(), id))
+	return digest
+}
+
+// named is a configuration of an image under the shelf's name.
+func (s *shelf) named(config string) string {
+	return strings.Replace(config, fmt.Sprintf("name = %q", s.w.Name), fmt.Sprintf("name = %q", s.name), 1)
+}
+
+func (s *shelf) source(reference, block, more string) string {
+	return s.w.Embedded() + fmt.Sprintf(`
+resource "sandbox_container_image" "test" {
+  name = %q
+  source {
+    reference = %q
+    %s
+  }
+  %s
+}
+`, s.w.Name, reference, block, more)
+}
+
+var aDigest = knownvalue.StringRegexp(regexp.MustCompile(`^sha256:[0-9a-f]{64}$`))
+
+var positive = knownvalue.Int64Func(func(v int64) error {
+	if v <= 0 {
+		return fmt.Errorf("got %d, want more than 0", v)
+	}
+	return nil
+})
+
+func copies(places ...string) statecheck.StateCheck { return value("copies", tags(places...)) }
+
+// A pushed image has two copies, and either gives back what the other lost.
+func TestAccContainerImagePushed(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	conf := func(more string) string {
+		return s.named(built(w, player(t, w.Name), "", "push = true\non_destroy = \"delete\"\n"+more))
+	}
+	both := conf(`tags = ["v1", "v2"]`)
+	removeLocal := func() {
+		for _, tag := range []string{"v1", "v2"} {
+			_, err := w.Docker.ImageRemove(t.Context(), s.name+":"+tag, dockerimage.RemoveOptions{PruneChildren: true})
+			w.Must(err)
+		}
+	}
+	removeRemote := func() { w.Must(s.client.Delete(t.Context(), s.name+"@"+s.digest("v1"))) }
+	same := statecheck.CompareValue(compare.ValuesSame())
+	update := action(plancheck.ResourceActionUpdate)
+	whole := func() []statecheck.StateCheck {
+		return []statecheck.StateCheck{
+			copies("engine", "registry"), value("tags", tags("v1", "v2")), same.AddStateValue(address, tfjsonpath.New("image_id")),
+		}
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy: func(*terraform.State) error {
+			if s.digest("v1") != "" || s.digest("v2") != "" || onEngine(w, s.name+":v1") != "" {
+				return fmt.Errorf("something of the image is left")
+			}
+			return nil
+		},
+		Steps: []resource.TestStep{
+			{Config: conf(`tags = ["v1"]`), ConfigStateChecks: []statecheck.StateCheck{
+				value("digest", aDigest), value("reference", knownvalue.StringRegexp(regexp.MustCompile("^"+s.name+"@sha256:[0-9a-f]{64}$"))),
+				value("size", positive), value("layers", knownvalue.ListSizeExact(1)), copies("engine", "registry"),
+				same.AddStateValue(address, tfjsonpath.New("image_id")),
+			}},
+			{Config: both, ConfigPlanChecks: update, ConfigStateChecks: whole()},
+			{ // the engine lost it
+				PreConfig: removeLocal, Config: both, ConfigPlanChecks: update, ConfigStateChecks: whole(),
+			},
+			{ // the registry lost it
+				PreConfig: removeRemote, Config: both, ConfigPlanChecks: update, ConfigStateChecks: whole(),
+			},
+			{ // a tag was moved in the registry
+				PreConfig: func() { s.put(t, "v2", "other") }, Config: both, ConfigPlanChecks: update, ConfigStateChecks: whole(),
+			},
+			{Config: both, PlanOnly: true, PreConfig: func() {
+				if s.digest("v2") != s.digest("v1") {
+					t.Errorf("the tag that was moved was not given back")
+				}
+			}},
+			{ // both lost it
+				PreConfig: func() { removeLocal(); removeRemote() }, Config: both, ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+			},
+			{
+				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: s.name + ":v1",
+				ImportStateVerifyIgnore: []string{"build", "on_destroy"},
+			},
+			{ // what was pushed is left alone
+				Config: s.named(built(w, player(t, w.Name), "", `tags = ["v1"]`)), ConfigPlanChecks: update,
+				ConfigStateChecks: []statecheck.StateCheck{copies("engine"), value("digest", knownvalue.Null())},
+			},
+			{Config: both, ConfigPlanChecks: update, ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry"), value("tags", tags("v1", "v2"))}, PreConfig: func() {
+				if s.digest("v2") == "" {
+					t.Errorf("turning push off removed what was pushed")
+				}
+			}},
+		},
+	})
+}
+
+// What is not the registry's own word that the image is gone changes nothing in the state.
+func TestAccContainerImageRegistryDown(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	conf := s.named(built(w, player(t, w.Name), "", `push = true`))
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: conf},
+			{PreConfig: s.Stop, Config: conf, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{PreConfig: s.Restart, Config: conf, PlanOnly: true},
+		},
+	})
+	if s.digest("latest") == "" {
+		t.Errorf("this registry removes no tag, and yet it is gone")
+	}
+}
+
+// With a password that only the configuration has, drift is found at plan.
+func TestAccContainerImageRegistryAuth(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{Auth: true, TLS: true})
+	dir := player(t, w.Name)
+	conf := func(password, more string) string {
+		return s.named(built(w, dir, "", fmt.Sprintf(`
+  push = true
+  registry_auth {
+    username       = %q
+    password_wo    = %q
+    ca_certificate = %q
+  }
+  %s`, registrytest.Username, password, s.CA, more)))
+	}
+	right := conf(registrytest.Password, "")
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: conf("opensesame", ""), ExpectError: regexp.MustCompile(`(?s)Pushing Image Failed.*registry_auth`)},
+			{Config: right, ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry")}},
+			{Config: right, PlanOnly: true},
+			{
+				PreConfig: func() { w.Must(s.client.Delete(t.Context(), s.name+"@"+s.digest("latest"))) },
+				Config:    right, ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry")},
+			},
+			{
+				PreConfig: func() { s.put(t, "latest", "other") },
+				Config:    right, ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+			},
+			{Config: conf("opensesame", ""), ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*registry_auth`)},
+			{Config: conf(registrytest.Password, `on_destroy = "delete"`)},
+			{Config: conf(registrytest.Password, `on_destroy = "delete"`), Destroy: true, ExpectError: regexp.MustCompile(`docker\s+login`)},
+			{Config: conf(registrytest.Password, `on_destroy = "keep"`)},
+		},
+	})
+	if s.digest("latest") == "" {
+		t.Errorf("the image was to be kept in the registry")
+	}
+	if id := onEngine(w, s.name+":latest"); id != "" {
+		builder := image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil })
+		w.Must(builder.Delete(t.Context(), id))
+	}
+}
+
+// A source is pinned: its tag may move, and is followed only where that is wanted.
+func TestAccContainerImageOfASource(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	first := s.put(t, "stable", "first")
+	from := s.name + ":stable"
+	var second string
+	pinned := func(digest *string) statecheck.StateCheck {
+		return value("reference", knownvalue.StringFunc(func(got string) error {
+			if want := s.name + "@" + *digest; got != want {
+				return fmt.Errorf("got %s, want %s", got, want)
+			}
+			return nil
+		}))
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy: func(*terraform.State) error {
+			for _, ref := range []string{w.Name + ":v1", s.name + "@" + first, s.name + "@" + second} {
+				if onEngine(w, ref) != "" {
+					return fmt.Errorf("%s is still on the engine", ref)
+				}
+			}
+			return nil
+		},
+		Steps: []resource.TestStep{
+			{PlanOnly: true, Config: s.source(s.name+":none", "", ""), ExpectError: regexp.MustCompile(`(?s)Resolving Image Source Failed.*:none`)},
+			{
+				Config: s.source(from, "", `tags = ["v1"]`),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectKnownValue(address, tfjsonpath.New("digest"), knownvalue.StringExact(first)),
+				}},
+				ConfigStateChecks: []statecheck.StateCheck{pinned(&first), value("image_id", aDigest), copies("engine")},
+			},
+			{
+				PreConfig: func() { second = s.put(t, "stable", "second") },
+				Config:    s.source(from, "", `tags = ["v1"]`), PlanOnly: true,
+			},
+			{
+				Config:            s.source(from, "follow = true", `tags = ["v1"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{pinned(&second), value("tags", tags("v1"))},
+			},
+			{ // without its tag and registry, an image that is pinned is there
+				PreConfig: s.Stop, Config: s.source(from, "follow = true", `tags = ["v1"]`), ExpectError: regexp.MustCompile(`Resolving Image Source Failed`),
+			},
+			{PreConfig: s.Restart, Config: s.source(s.name+"@"+first, "", `tags = ["v1"]`), ConfigStateChecks: []statecheck.StateCheck{pinned(&first)}},
+		},
+	})
+}
+
+// With source and push no engine is needed.
+func TestAccContainerImageMirrored(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	from, to := newShelf(t, w, registrytest.Options{}), newShelf(t, w, registrytest.Options{})
+	digest := from.put(t, "v1", "")
+	away := fmt.Sprintf("provider \"sandbox\" {\n  docker {\n    host = \"unix://%s/docker.sock\"\n  }\n}\n", t.TempDir())
+	conf := func(more string) string {
+		config := to.named(from.source(from.name+":v1", "", "push = true\non_destroy = \"delete\"\n"+more))
+		return strings.Replace(config, w.Embedded(), away, 1)
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy: func(*terraform.State) error {
+			if to.digest("latest") != "" || from.digest("v1") == "" {
+				return fmt.Errorf("the copy was to be removed, and not the source")
+			}
+			return nil
+		},
+		Steps: []resource.TestStep{
+			{Config: conf(""), ConfigStateChecks: []statecheck.StateCheck{
+				value("reference", knownvalue.StringExact(to.name+"@"+digest)), value("image_id", knownvalue.Null()), value("instance", knownvalue.Null()),
+				value("layers", knownvalue.ListSizeExact(1)), copies("registry"),
+			}},
+			{
+				PreConfig: func() { w.Must(to.client.Delete(t.Context(), to.name+"@"+digest)) },
+				Config:    conf(""), ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+			},
+			{Config: conf(`tags = ["latest", "v2"]`), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+		},
+	})
+}

@@ -1,0 +1,131 @@
+package containerimage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+)
+
+// untag removes tags from the model's image, wherever it is, and returns those that it could not
+// remove. That the image is in use, or that the registry removes no tag, is only a warning.
+func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *registry.Client) (left []string, diags diag.Diagnostics) {
+	var refused []string
+	for _, tag := range tags {
+		if m.has(ctx, onEngine) {
+			err := r.provider.Images.Untag(ctx, m.ImageID.ValueString(), m.Name.ValueString(), tag)
+			switch {
+			case sandbox.CodeOf(err) == sandbox.Conflict:
+				diags.Append(inUse(m, err))
+			case err != nil:
+				diags.Append(diagnose.Failed("Untagging Image Failed", err, nil)...)
+				left = append(left, tag)
+				continue
+			}
+		}
+		if !m.has(ctx, inRegistry) {
+			continue
+		}
+		switch err := untagInRegistry(ctx, m, tag, c); {
+		case sandbox.CodeOf(err) == sandbox.Forbidden:
+			refused = append(refused, tag)
+		case err != nil:
+			diags.Append(removalFailed(m, "Untagging Image Failed", err)...)
+			left = append(left, tag)
+		}
+	}
+	if len(refused) > 0 {
+		diags.AddWarning(fmt.Sprintf("Tags Of Image %s Stay In The Registry", m.Name.ValueString()), fmt.Sprintf(
+			"The registry does not let %s be removed. They still point to %s; remove them with the registry's own means, or use on_destroy = \"delete\", which removes the image with all its tags.",
+			strings.Join(m.tagged(refused), ", "), m.pinned()))
+	}
+	return left, diags
+}
+
+// untagInRegistry removes a tag if it still points to the model's image.
+func untagInRegistry(ctx context.Context, m *Model, tag string, c *registry.Client) error {
+	ref := m.Name.ValueString() + ":" + tag
+	digest, err := c.Digest(ctx, ref, "")
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case digest != m.Digest.ValueString():
+		return nil
+	}
+	return c.DeleteTag(ctx, ref)
+}
+
+// supersede treats the image before another as on_destroy says. Sandboxes that run it keep it.
+func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Client) (diags diag.Diagnostics) {
+	const failed = "Removing Superseded Image Failed"
+	if m.OnDestroy.ValueString() == onDestroyKeep {
+		return nil
+	}
+	all := m.OnDestroy.ValueString() == onDestroyDelete
+	if id := old.ImageID.ValueString(); old.has(ctx, onEngine) && id != m.ImageID.ValueString() {
+		remove := r.provider.Images.DeleteUnnamed
+		if all {
+			remove = r.provider.Images.Delete
+		}
+		if err := remove(ctx, id); err != nil && sandbox.CodeOf(err) != sandbox.Conflict {
+			diags.Append(diagnose.Failed(failed, err, nil)...)
+		}
+	}
+	if all && old.has(ctx, inRegistry) && !old.Digest.Equal(m.Digest) {
+		if err := c.Delete(ctx, old.pinned()); err != nil {
+			diags.Append(diagnose.Failed(failed, err, nil)...)
+		}
+	}
+	return diags
+}
+
+// destroy removes the image under every name, wherever it is.
+func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (diags diag.Diagnostics) {
+	const failed = "Removing Image Failed"
+	if m.has(ctx, onEngine) {
+		switch err := r.provider.Images.Delete(ctx, m.ImageID.ValueString()); {
+		case sandbox.CodeOf(err) == sandbox.Conflict:
+			diags.Append(inUse(m, err))
+		case err != nil:
+			diags.Append(diagnose.Failed(failed, err, nil)...)
+		}
+	}
+	if m.has(ctx, inRegistry) {
+		if err := c.Delete(ctx, m.pinned()); err != nil {
+			diags.Append(removalFailed(m, failed, err)...)
+		}
+	}
+	return diags
+}
+
+// unname removes from the engine what has no tag any more and is known there by digest only.
+func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
+	switch err := r.provider.Images.DeleteUnnamed(ctx, m.ImageID.ValueString()); {
+	case sandbox.CodeOf(err) == sandbox.Conflict:
+		return diag.Diagnostics{inUse(m, err)}
+	case err != nil:
+		return diagnose.Failed("Removing Image Failed", err, nil)
+	}
+	return nil
+}
+
+// removalFailed says how to go on where a registry does not let something be removed.
+func removalFailed(m *Model, summary string, err error) diag.Diagnostics {
+	next := "To leave the image in the registry, apply on_destroy = \"keep\" first."
+	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
+		next = "Terraform hands no password_wo to a destroy: log in with docker login. " + next
+	}
+	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s\n\nImage %s was not removed from its registry. %s", err, m.pinned(), next))}
+}
+
+func inUse(m *Model, err error) diag.Diagnostic {
+	return diag.NewWarningDiagnostic(fmt.Sprintf("Image %s In Use", m.Name.ValueString()),
+		fmt.Sprintf("Image %s stays on the engine, because a container was made from it: %s. Remove it with docker image rm once the container is gone.", m.ImageID.ValueString(), err))
+}
