@@ -1,6 +1,9 @@
 package reconciler_test
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -36,4 +39,40 @@ func TestUsageAndHealthOfARealSandbox(t *testing.T) {
 	if l := w.lease(ref.ID); l.Phase != sandbox.PhaseAsleep {
 		t.Errorf("after a look it is %s", l.Phase)
 	}
+}
+
+func TestMetricsOfARealReconciler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.environment("catan")
+	id := w.acquire(agent(0), "catan").ID
+	w.wantMetric(`sandbox_sandboxes{backend="docker",phase="awake",pooled="false"} 1`)
+	w.wantMetric(`sandbox_step_duration_seconds_count{backend="docker",code="ok",step="spawn"} 1`)
+	if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	w.wantMetric(`sandbox_destroy_delay_seconds_count{backend="docker",ended_by="release"} 1`)
+	w.wantMetric(`sandbox_backend_up{backend="docker"} 1`)
+}
+
+// wantMetric waits until the reconciler exports a line.
+func (w *world) wantMetric(line string) {
+	w.Helper()
+	w.eventually("there is "+line, func() bool {
+		r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.url+"/metrics", nil)
+		if err != nil {
+			w.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+w.token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			w.Fatalf("%s: %v", answer.Status, err)
+		}
+		return strings.Contains(string(body), "\n"+line+"\n")
+	})
 }

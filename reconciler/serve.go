@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -108,8 +109,9 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	counts := metrics.New(c.Version)
 	settings := leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Host: machine, Version: c.Version, Logger: c.Logger,
+		Observer: counts, Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Host: machine, Version: c.Version, Logger: c.Logger,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
 	}
 	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {
@@ -132,6 +134,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	handler, err := api.New(api.Config{
 		Service: engine, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
+		Metrics: counts.Handler(engine.Census, c.Logger), Observe: counts.Request,
 	})
 	if err != nil {
 		return err

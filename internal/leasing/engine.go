@@ -35,6 +35,8 @@ type Config struct {
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
 	Version string
+	// Observer is told of what this engine does; nil is nobody.
+	Observer Observer
 }
 
 // Engine is the lease service in process. It is safe for concurrent use, by any number of
@@ -49,6 +51,7 @@ type Engine struct {
 	host     *host.Host
 	log      *slog.Logger
 	version  string
+	observer Observer
 	receipts *receipts
 	state    StateStore
 	// saving holds one element for each save under way.
@@ -89,8 +92,11 @@ func New(c Config) (*Engine, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
 	e := &Engine{
-		store: c.Store, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
+		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, keys: c.Keys, host: c.Host, log: c.Logger, version: c.Version,
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]ledger.Span),
 		processes: make(map[string]struct{}),

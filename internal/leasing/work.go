@@ -155,6 +155,7 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 		detached := context.WithoutCancel(ctx)
 		out := e.act(detached, t)
 		err := e.settle(detached, t, out)
+		e.tell(t, out, err)
 		done <- err
 		if err == nil && (t.action == actWake || len(out.processes) > 0) {
 			e.startProcessesOf(&t.row)

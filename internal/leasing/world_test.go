@@ -26,6 +26,7 @@ type world struct {
 	store   *ledger.Store
 	backend *fake.Executor
 	bucket  *bucket
+	observe leasing.Observer // of engines that are opened from now on
 	engine  *leasing.Engine
 	stop    func()
 	now     func() time.Time // the ledger's clock
@@ -75,7 +76,7 @@ func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend}, State: w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
-		Keys: seal.InFile(w.path+".key", true)})
+		Keys: seal.InFile(w.path+".key", true), Observer: w.observe})
 	if err != nil {
 		w.Fatal(err)
 	}

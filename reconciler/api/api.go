@@ -25,6 +25,11 @@ type Config struct {
 	Version string
 	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
 	Ready func(ctx context.Context) error
+	// Metrics answers GET /metrics, to tokens that are limited to no environments; nil means that there are none.
+	Metrics http.Handler
+	// Observe is told of each request: its route, such as "GET /v1/leases/{id}" ("" where there is none), the
+	// status, and how long it took, streams until their end. Nil is nobody.
+	Observe func(route string, status int, took time.Duration)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// IDs issues request ids; nil means sandbox.RandomIDs.
@@ -48,6 +53,8 @@ type server struct {
 	tokens           webhook.Tokens
 	secrets          webhook.Secrets
 	ready            func(ctx context.Context) error
+	metrics          http.Handler
+	observe          func(route string, status int, took time.Duration)
 	now              func() time.Time
 	ids              sandbox.IDs
 	log              *slog.Logger
@@ -65,6 +72,7 @@ func New(c Config) (http.Handler, error) {
 	}
 	s := &server{
 		service: c.Service, tokens: c.Tokens, secrets: c.Secrets, ready: c.Ready,
+		metrics: c.Metrics, observe: c.Observe,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
@@ -73,6 +81,9 @@ func New(c Config) (http.Handler, error) {
 	}
 	if s.ids == nil {
 		s.ids = sandbox.RandomIDs
+	}
+	if s.observe == nil {
+		s.observe = func(string, int, time.Duration) {}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -113,6 +124,7 @@ func (s *server) register(version string) error {
 	s.registerStates(doc)
 	s.registerMaintenance(doc)
 	s.registerProbes(doc)
+	s.registerMetrics(doc)
 	openapi, err := doc.finish()
 	if err != nil {
 		return fmt.Errorf("describe the API: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -333,4 +334,31 @@ func TestProbes(t *testing.T) {
 	if a := w.do("GET", "/livez", ""); a.StatusCode != 200 {
 		t.Errorf("/livez is answered with %d", a.StatusCode)
 	}
+}
+
+func TestMetricsAreForTokensThatMaySeeEverything(t *testing.T) {
+	t.Parallel()
+	seen := make(chan string, 1) // a request is told of once it was answered
+	w := newWorld(t, func(c *api.Config) {
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "sandbox_sandboxes 7\n") }) // a client that has gone needs no answer
+		c.Observe = func(route string, status int, _ time.Duration) { seen <- fmt.Sprint(route, " ", status) }
+	})
+	wantSeen := func(want string) {
+		t.Helper()
+		if got := <-seen; got != want {
+			t.Errorf("a request was seen as %q, want %q", got, want)
+		}
+	}
+	if a := w.do("GET", "/metrics", ""); a.StatusCode != 200 || a.body != "sandbox_sandboxes 7\n" {
+		t.Errorf("%d %q", a.StatusCode, a.body)
+	}
+	wantSeen("GET /metrics 200")
+	w.wantProblem(w.do("GET", "/metrics", "", "Authorization", ""), 401, sandbox.Unauthenticated)
+	wantSeen("GET /metrics 401")
+	w.wantProblem(w.do("GET", "/metrics", "", "Authorization", "Bearer "+w.catan), 403, sandbox.Forbidden)
+	wantSeen("GET /metrics 403")
+	w.do("GET", "/v1/leases/did:plc:ann::catan-7", "")
+	wantSeen("GET /v1/leases/{id} 404")
+	w.do("PURGE", "/v1/anything", "")
+	wantSeen(" 404")
 }

@@ -21,6 +21,7 @@ type exchange struct {
 	http.ResponseWriter
 	id     string
 	caller string // for the log: "token:<name>" or "secret:<n>"
+	route  string // "" where there is none
 	status int    // 0: nothing sent yet
 	cause  error  // of a server error, for the log
 }
@@ -75,7 +76,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				cause = http.ErrAbortHandler // the client must see that the reply is cut
 			}
 		}
-		s.logAccess(r, x, s.now().Sub(began))
+		took := s.now().Sub(began)
+		s.observe(x.route, x.status, took)
+		s.logAccess(r, x, took)
 		if cause != nil {
 			panic(cause)
 		}
@@ -108,13 +111,14 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 
 // routes finds the handler. net/http's own replies to what it cannot route become problems.
 func (s *server) routes(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != conditionsPath {
+	handler, pattern := s.mux.Handler(r)
+	exchangeOf(r.Context()).route = pattern
+	if needsToken(r.URL.Path) {
 		var ok bool
 		if r, ok = s.authenticate(w, r); !ok {
 			return
 		}
 	}
-	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
 		return
@@ -125,6 +129,11 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
 	}
 	s.refuse(w, r, httpProblem(refusal.status, "there is no "+r.Method+" "+r.URL.Path+"; /openapi.json lists what there is"))
+}
+
+// needsToken: conditions are signed instead, and probes are answered to everybody.
+func needsToken(path string) bool {
+	return strings.HasPrefix(path, "/v1/") && path != conditionsPath || path == metricsPath
 }
 
 // discard notes a status and headers and forgets the body.

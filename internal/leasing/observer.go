@@ -1,0 +1,73 @@
+package leasing
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Observer is told of what one engine did, for metrics. Its methods are safe for concurrent use and
+// return at once.
+type Observer interface {
+	// Stepped: a step on a backend (spawn, assign, sleep, wake, save, kill) has taken so long, from its claim
+	// until it was recorded. code is "" where it did what it should.
+	Stepped(b sandbox.Backend, step string, code sandbox.Code, took time.Duration)
+	// Destroyed: a sandbox was gone so long after its lease had ended.
+	Destroyed(b sandbox.Backend, endedBy sandbox.EndedBy, after time.Duration)
+}
+
+type nobody struct{}
+
+func (nobody) Stepped(sandbox.Backend, string, sandbox.Code, time.Duration) {}
+func (nobody) Destroyed(sandbox.Backend, sandbox.EndedBy, time.Duration)    {}
+
+// tell tells the observer of a step, and of how it was recorded.
+func (e *Engine) tell(t *task, out outcome, recorded error) {
+	err := out.err
+	if err == nil {
+		err = recorded
+	}
+	now := e.now()
+	e.observer.Stepped(t.row.Backend, string(t.action), sandbox.CodeOf(err), now.Sub(t.began.Time()))
+	if t.action == actKill && err == nil && t.row.EndedAt != 0 {
+		e.observer.Destroyed(t.row.Backend, t.row.EndedBy, now.Sub(t.row.EndedAt.Time()))
+	}
+}
+
+// Census is how many of what there is now.
+type Census struct {
+	Sandboxes []ledger.SandboxCount
+	// Findings are open differences between ledger and backends.
+	Findings map[sandbox.DriftKind]int64
+	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
+	Overdue time.Duration
+	// Reachable says of each backend whether its instance answers.
+	Reachable map[sandbox.Backend]bool
+}
+
+// Census counts. Errors: Unavailable.
+func (e *Engine) Census(ctx context.Context) (Census, error) {
+	c := Census{Reachable: make(map[sandbox.Backend]bool, len(e.backends))}
+	for name, b := range e.backends {
+		b.mu.Lock()
+		c.Reachable[name] = b.instance != ""
+		b.mu.Unlock()
+	}
+	instances := e.inReach()
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
+			return err
+		}
+		if c.Findings, err = tx.CountFindings(); err != nil {
+			return err
+		}
+		next, err := tx.NextDue(instances)
+		if next < tx.Now {
+			c.Overdue = tx.Now.Time().Sub(next.Time())
+		}
+		return err
+	})
+	return c, err
+}

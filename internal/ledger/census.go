@@ -1,0 +1,33 @@
+package ledger
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+
+// SandboxCount counts the sandboxes of one kind.
+type SandboxCount struct {
+	Backend sandbox.Backend
+	Phase   sandbox.Phase
+	// Pooled: they wait in a warm pool.
+	Pooled bool
+	N      int64
+}
+
+// CountSandboxes counts those that are not gone.
+func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
+	err = tx.db.Model(&Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").Where("phase <> 'gone'").
+		Group("backend, phase, lease_id IS NULL").Scan(&list).Error
+	return list, unavailable("counting sandboxes", err)
+}
+
+// CountFindings counts open findings of drift.
+func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
+	var rows []struct {
+		Kind sandbox.DriftKind
+		N    int64
+	}
+	err := tx.db.Model(&DriftFinding{}).Select("kind, count(*) AS n").Where("resolved_at = 0").Group("kind").Scan(&rows).Error
+	counts := make(map[sandbox.DriftKind]int64, len(rows))
+	for _, r := range rows {
+		counts[r.Kind] = r.N
+	}
+	return counts, unavailable("counting findings", err)
+}

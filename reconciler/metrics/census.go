@@ -1,0 +1,69 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+)
+
+// censusTimeout bounds a census; Prometheus waits for 10 s.
+const censusTimeout = 5 * time.Second
+
+var (
+	ledgerUp  = prometheus.NewDesc("sandbox_ledger_up", "Whether the ledger could be read: 1 or 0. Without it what is counted on it is missing.", nil, nil)
+	sandboxes = prometheus.NewDesc("sandbox_sandboxes", "Sandboxes that are not gone, by backend and phase. Those that are pooled wait for a lease.",
+		[]string{"backend", "phase", "pooled"}, nil)
+	findings = prometheus.NewDesc("sandbox_drift_findings", "Open differences between ledger and backends.", []string{"kind"}, nil)
+	overdue  = prometheus.NewDesc("sandbox_overdue_seconds", "For how long work has waited that could be done now.", nil, nil)
+	backends = prometheus.NewDesc("sandbox_backend_up", "Whether a backend answers: 1 or 0.", []string{"backend"}, nil)
+)
+
+// counted is what the ledger counts.
+type counted struct {
+	census func(context.Context) (leasing.Census, error)
+	log    *slog.Logger
+}
+
+// Describe implements prometheus.Collector.
+func (*counted) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{ledgerUp, sandboxes, findings, overdue, backends} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *counted) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
+	defer cancel()
+	census, err := c.census(ctx)
+	for name, up := range census.Reachable {
+		gauge(backends, number(up), string(name))
+	}
+	gauge(ledgerUp, number(err == nil))
+	if err != nil {
+		c.log.Warn("metrics: counting what is on the ledger", "error", err)
+		return
+	}
+	for _, s := range census.Sandboxes {
+		gauge(sandboxes, float64(s.N), string(s.Backend), string(s.Phase), strconv.FormatBool(s.Pooled))
+	}
+	for kind, n := range census.Findings {
+		gauge(findings, float64(n), string(kind))
+	}
+	gauge(overdue, census.Overdue.Seconds())
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,117 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
+)
+
+// busy is a census of a reconciler that has something of each kind.
+func busy(context.Context) (leasing.Census, error) {
+	return leasing.Census{
+		Sandboxes: []ledger.SandboxCount{{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7}, {Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2}},
+		Findings:  map[sandbox.DriftKind]int64{sandbox.DriftOrphan: 3},
+		Overdue:   90 * time.Second,
+		Reachable: map[sandbox.Backend]bool{sandbox.Docker: true},
+	}, nil
+}
+
+// scrape reads the metrics of a reconciler that has done something of each kind.
+func scrape(t *testing.T, census func(context.Context) (leasing.Census, error)) string {
+	t.Helper()
+	m := metrics.New("1.2.3")
+	m.Request("GET /v1/leases", 200, 3*time.Millisecond)
+	m.Request("", 404, time.Millisecond)
+	m.Stepped(sandbox.Docker, "spawn", "", 200*time.Millisecond)
+	m.Stepped(sandbox.Docker, "kill", sandbox.Unavailable, time.Second)
+	m.Destroyed(sandbox.Docker, sandbox.EndedByCondition, 43*time.Millisecond)
+	answer := httptest.NewRecorder()
+	m.Handler(census, slog.New(slog.DiscardHandler)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	body, err := io.ReadAll(answer.Result().Body)
+	if err != nil || answer.Code != 200 {
+		t.Fatalf("%d: %v", answer.Code, err)
+	}
+	return string(body)
+}
+
+func TestMetricsAreNamedByConvention(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, busy)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || len(problems) != 0 {
+		t.Errorf("%+v: %v", problems, err)
+	}
+	for _, want := range []string{
+		`sandbox_http_request_duration_seconds_count{code="200",route="GET /v1/leases"} 1`,
+		`sandbox_http_request_duration_seconds_count{code="404",route=""} 1`,
+		`sandbox_step_duration_seconds_count{backend="docker",code="ok",step="spawn"} 1`,
+		`sandbox_step_duration_seconds_count{backend="docker",code="unavailable",step="kill"} 1`,
+		`sandbox_destroy_delay_seconds_bucket{backend="docker",ended_by="condition",le="0.05"} 1`,
+		`sandbox_sandboxes{backend="docker",phase="awake",pooled="false"} 7`,
+		`sandbox_sandboxes{backend="docker",phase="asleep",pooled="true"} 2`,
+		`sandbox_drift_findings{kind="orphan"} 3`,
+		`sandbox_overdue_seconds 90`,
+		`sandbox_backend_up{backend="docker"} 1`,
+		`sandbox_ledger_up 1`,
+		`sandbox_build_info{version="1.2.3"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
+func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, func(context.Context) (leasing.Census, error) {
+		return leasing.Census{Reachable: map[sandbox.Backend]bool{sandbox.Docker: false}}, errors.New("the disk is full")
+	})
+	for _, want := range []string{"sandbox_ledger_up 0", `sandbox_backend_up{backend="docker"} 0`, `sandbox_step_duration_seconds_count{`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if strings.Contains(text, "sandbox_sandboxes{") {
+		t.Error("sandboxes are counted that nobody could count")
+	}
+}
+
+// TestMonitoringAsksForMetricsThatThereAre reads the rules and the dashboard that operators are given.
+func TestMonitoringAsksForMetricsThatThereAre(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, busy)
+	files, err := filepath.Glob("../../examples/monitoring/*")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%q: %v", files, err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`\b(sandbox|process|go)_[a-z_]+\b`).FindAllString(string(content), -1)
+		if len(names) == 0 {
+			t.Errorf("%s asks for nothing", file)
+		}
+		for _, name := range names {
+			if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") {
+				t.Errorf("%s asks for %s, which there is not", file, name)
+			}
+		}
+	}
+}
