@@ -67,23 +67,23 @@ func (s *Server) routeContainers() {
 		return ok(all)
 	})
 	s.handle("POST /containers/applications", s.makeApplication)
-	s.onApplication("GET /containers/applications/{id}", func(a *application, _ []byte) answer { return ok(a) })
-	s.onApplication("PATCH /containers/applications/{id}", changeApplication)
-	s.onApplication("DELETE /containers/applications/{id}", func(a *application, _ []byte) answer {
+	s.onApplication("GET /containers/applications/{id}", func(a *application, _ *http.Request, _ []byte) answer { return ok(a) })
+	s.onApplication("PATCH /containers/applications/{id}", s.changeApplication)
+	s.onApplication("DELETE /containers/applications/{id}", func(a *application, _ *http.Request, _ []byte) answer {
 		delete(s.applications, a.ID)
 		return ok(map[string]any{})
 	})
-	s.onApplication("GET /containers/applications/{id}/rollouts", func(a *application, _ []byte) answer { return ok(a.rollouts) })
+	s.onApplication("GET /containers/applications/{id}/rollouts", func(a *application, _ *http.Request, _ []byte) answer { return ok(a.rollouts) })
 	s.onApplication("POST /containers/applications/{id}/rollouts", s.beginRollout)
 }
 
-func (s *Server) onApplication(pattern string, answerTo func(*application, []byte) answer) {
+func (s *Server) onApplication(pattern string, answerTo func(*application, *http.Request, []byte) answer) {
 	s.handle(pattern, func(r *http.Request, body []byte) answer {
 		a, there := s.applications[r.PathValue("id")]
 		if !there {
 			return failed(http.StatusNotFound, 1000, "APPLICATION_NOT_FOUND")
 		}
-		return answerTo(a, body)
+		return answerTo(a, r, body)
 	})
 }
 
@@ -92,7 +92,7 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 	if a := read(body, made); a != nil {
 		return *a
 	}
-	there, enabled := s.namespace(made.DurableObjects.NamespaceID)
+	owner, enabled := s.ownerOf(made.DurableObjects.NamespaceID)
 	taken := false
 	for _, other := range s.applications {
 		taken = taken || other.DurableObjects.NamespaceID == made.DurableObjects.NamespaceID
@@ -100,17 +100,21 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 	switch {
 	case made.Name == "" || !strings.Contains(made.Configuration.Image, "@sha256:"):
 		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: name and configuration.image must be set")
-	case !there || !enabled:
+	case owner == nil || !enabled:
 		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_NOT_CONTAINER_ENABLED")
 	case taken:
 		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_ALREADY_HAS_APPLICATION")
 	}
 	made.Configuration = made.Configuration.inFigures()
 	s.applications[made.ID] = made
+	if a := s.run(r, owner); a != nil {
+		delete(s.applications, made.ID)
+		return *a
+	}
 	return answer{status: http.StatusCreated, result: made}
 }
 
-func changeApplication(a *application, body []byte) answer {
+func (s *Server) changeApplication(a *application, r *http.Request, body []byte) answer {
 	var change struct {
 		Configuration      *configuration `json:"configuration"`
 		MaxInstances       *int           `json:"max_instances"`
@@ -129,10 +133,15 @@ func changeApplication(a *application, body []byte) answer {
 		a.RolloutGracePeriod = *change.RolloutGracePeriod
 	}
 	a.Version++
+	if owner, _ := s.ownerOf(a.DurableObjects.NamespaceID); owner != nil {
+		if refused := s.run(r, owner); refused != nil {
+			return *refused
+		}
+	}
 	return ok(a)
 }
 
-func (s *Server) beginRollout(a *application, body []byte) answer {
+func (s *Server) beginRollout(a *application, _ *http.Request, body []byte) answer {
 	var begun map[string]any
 	if refused := read(body, &begun); refused != nil {
 		return *refused

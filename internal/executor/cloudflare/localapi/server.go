@@ -1,6 +1,6 @@
 // Package localapi is the part of Cloudflare's API that deployments need, on one's own machine: it answers as
-// recordings of wrangler's traffic show, keeps its state in memory, and refuses what Cloudflare refuses where
-// that matters to a deployment:
+// recordings of wrangler's traffic show, keeps its state in memory, has a Runtime run what is deployed, and refuses
+// what Cloudflare refuses where that matters to a deployment:
 //
 //   - Durable Objects come with a migration, once; a namespace ends with its Worker;
 //   - a container application belongs to one namespace for ever, a namespace to one application, and it outlives
@@ -48,6 +48,8 @@ type Config struct {
 	Token string
 	// Fault is asked before every request, one at a time; nil means None.
 	Fault func(*http.Request) Fault
+	// Runtime runs the Workers; nil runs none, and they answer nowhere.
+	Runtime Runtime
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 }

@@ -23,6 +23,7 @@ type script struct {
 	namespaces map[string]string // ids by class
 	tag        string            // of the last migration
 	routed     bool
+	localURL   string // where it really runs
 }
 
 // metadata is what an upload says about a script, as far as it matters here.
@@ -59,7 +60,7 @@ func (s *Server) routeWorkers() {
 		return ok(map[string]any{"bindings": w.bindings(), "compatibility_date": w.metadata.CompatibilityDate, "migration_tag": w.tag})
 	})
 	s.onScript("GET /workers/scripts/{name}/secrets", func(w *script, _ *http.Request, _ []byte) answer { return ok(w.secrets()) })
-	s.onScript("PUT /workers/scripts/{name}/secrets", putSecret)
+	s.onScript("PUT /workers/scripts/{name}/secrets", s.putSecret)
 	s.onScript("GET /workers/scripts/{name}/content/v2", contentOf)
 	s.onScript("GET /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, _ []byte) answer { return routeOf(w) })
 	s.onScript("POST /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, body []byte) answer {
@@ -149,13 +150,16 @@ func (w *script) secrets() []map[string]any {
 }
 
 // putSecret makes a version of a Worker with another secret.
-func putSecret(w *script, _ *http.Request, body []byte) answer {
+func (s *Server) putSecret(w *script, r *http.Request, body []byte) answer {
 	var secret map[string]any
 	if a := read(body, &secret); a != nil {
 		return *a
 	}
 	w.metadata.Bindings = append(slices.DeleteFunc(w.metadata.Bindings, func(b map[string]any) bool { return b["name"] == secret["name"] }), secret)
 	w.version = newID()
+	if a := s.run(r, w); a != nil {
+		return *a
+	}
 	return ok(map[string]any{"name": secret["name"], "type": secret["type"]})
 }
 
@@ -176,7 +180,11 @@ func contentOf(w *script, _ *http.Request, _ []byte) answer {
 }
 
 func routeOf(w *script) answer {
-	return ok(map[string]any{"enabled": w.routed, "previews_enabled": false})
+	route := map[string]any{"enabled": w.routed, "previews_enabled": false}
+	if w.localURL != "" {
+		route["local_url"] = w.localURL // is ours: no host of workers.dev leads here
+	}
+	return ok(route)
 }
 
 func (s *Server) putScript(r *http.Request, body []byte) answer {
@@ -205,6 +213,9 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 	w.namespaces, w.metadata, w.content, w.module, w.version = namespaces, m, content, m.MainModule, newID()
 	if m.Migrations != nil {
 		w.tag = m.Migrations.NewTag
+	}
+	if a := s.run(r, w); a != nil {
+		return *a
 	}
 	s.scripts[name] = w
 	return ok(map[string]any{"id": name, "etag": newID(), "deployment_id": w.version, "startup_time_ms": 1})
@@ -291,19 +302,30 @@ func readUpload(contentType string, body []byte) (m metadata, content []byte, er
 }
 
 // deleteScript ends a Worker and its Durable Objects. Its container application stays.
-func (s *Server) deleteScript(w *script, _ *http.Request, _ []byte) answer {
+func (s *Server) deleteScript(w *script, r *http.Request, _ []byte) answer {
+	if a := s.end(r, w); a != nil {
+		return *a
+	}
 	delete(s.scripts, w.name)
 	return ok(nil)
 }
 
-// namespace finds the class of a namespace, and whether the class has containers.
-func (s *Server) namespace(id string) (there, hasContainers bool) {
-	for _, w := range s.scripts {
-		for class, namespace := range w.namespaces {
-			if namespace == id {
-				return true, slices.ContainsFunc(w.metadata.Containers, func(c map[string]string) bool { return c["class_name"] == class })
-			}
+// namespaceIs tells whether a namespace is one of a Worker's, and whether its Durable Objects have containers.
+func (w *script) namespaceIs(id string) (there, hasContainers bool) {
+	for class, namespace := range w.namespaces {
+		if namespace == id {
+			return true, slices.ContainsFunc(w.metadata.Containers, func(c map[string]string) bool { return c["class_name"] == class })
 		}
 	}
 	return false, false
+}
+
+// ownerOf returns the Worker of a namespace, nil when there is none, and whether the namespace has containers.
+func (s *Server) ownerOf(namespace string) (w *script, hasContainers bool) {
+	for _, w := range s.scripts {
+		if there, enabled := w.namespaceIs(namespace); there {
+			return w, enabled
+		}
+	}
+	return nil, false
 }

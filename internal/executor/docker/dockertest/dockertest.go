@@ -193,15 +193,28 @@ func RemoveNamed(t testing.TB, prefix string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	defer cancel()
-	api := Engine(t)
-	left, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("name", "^/"+prefix))})
+	for _, name := range named(ctx, t, prefix) {
+		err := Engine(t).ContainerRemove(ctx, name, container.RemoveOptions{Force: true})
+		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
+			t.Errorf("remove container %s: %v", name, err)
+		}
+	}
+}
+
+// Named returns the containers whose names begin so.
+func Named(t testing.TB, prefix string) []string {
+	t.Helper()
+	return named(t.Context(), t, prefix)
+}
+
+func named(ctx context.Context, t testing.TB, prefix string) (names []string) {
+	t.Helper()
+	found, err := Engine(t).ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("name", "^/"+prefix))})
 	if err != nil {
 		t.Errorf("list the containers called %s…: %v", prefix, err)
 	}
-	for _, c := range left {
-		err := api.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true})
-		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
-			t.Errorf("remove container %v: %v", c.Names, err)
-		}
+	for _, c := range found {
+		names = append(names, strings.TrimPrefix(c.Names[0], "/"))
 	}
+	return names
 }

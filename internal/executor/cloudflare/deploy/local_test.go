@@ -1,0 +1,84 @@
+package deploy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// What is deployed runs: sandboxes start in it, live through the next version of their Worker, and end with it.
+func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
+	t.Parallel()
+	a := cloudflaretest.StartAccount(t)
+	d, err := deploy.New(deploy.Config{AccountID: a.ID, Token: a.Token, BaseURL: a.URL})
+	must(t, err)
+	script, err := cloudflare.Script()
+	must(t, err)
+	want := wanted()
+	want.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "catan-7") // of which containers are called
+	want.Script, want.Image = script, a.Reference(t, cloudflaretest.Busybox(t))
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-"+want.Name+"-") })
+	site, err := d.Deploy(t.Context(), want)
+	must(t, err)
+
+	worker, err := cloudflare.New(cloudflare.Config{URL: site.URL, Key: want.SigningKey})
+	must(t, err)
+	t.Cleanup(func() { must(t, worker.Close()) })
+	instance, err := worker.Instance(t.Context())
+	must(t, err)
+	if instance != a.ID {
+		t.Errorf("instance %q answers, want %q", instance, a.ID)
+	}
+	h := sandbox.Handle{LedgerID: "ledgeroflocal222", EnvironmentID: "catan-7", SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength), Instance: instance}
+	must(t, worker.Spawn(t.Context(), sandbox.SandboxSpec{
+		Handle: h, LeaseID: sandbox.LeaseID("did:plc:local", "catan-7"), Generation: 1, AgentDID: "did:plc:local", EnvironmentType: sandbox.TypeCustom,
+		Image: want.Image, Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour), Config: []byte("{}"),
+	}, cloudflare.Limits{}))
+	sh(t, worker, h, "echo kept > /workspace/note")
+
+	want.Script = append(script, "\n// the next version\n"...)
+	next, err := d.Deploy(t.Context(), want)
+	must(t, err)
+	if next.VersionID == site.VersionID || next.URL != site.URL {
+		t.Errorf("the next version is %s at %s, the one before %s at %s", next.VersionID, next.URL, site.VersionID, site.URL)
+	}
+	if got := sh(t, worker, h, "cat /workspace/note"); got != "kept\n" {
+		t.Errorf("the sandbox says %q after the next version of its Worker", got)
+	}
+
+	if len(dockertest.Named(t, "workerd-"+want.Name+"-")) == 0 {
+		t.Error("no container is called by the deployment's name")
+	}
+	must(t, d.Delete(t.Context(), want.Name))
+	if left := a.API.Holding(); len(left) > 0 {
+		t.Errorf("the account still has %v", left)
+	}
+	if _, err := worker.Instance(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("a deployment that was deleted answers: %v", err)
+	}
+	if left := dockertest.Named(t, "workerd-"+want.Name+"-"); len(left) > 0 {
+		t.Errorf("containers are left: %q", left)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sh runs a script in a sandbox, and returns what it wrote.
+func sh(t *testing.T, w *cloudflare.Worker, h sandbox.Handle, script string) string {
+	t.Helper()
+	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
+	must(t, err)
+	res, err := w.Exec(t.Context(), h, r)
+	must(t, err)
+	return string(res.Stdout) + string(res.Stderr)
+}
