@@ -8,14 +8,18 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/function"
+	"github.com/hashicorp/terraform-plugin-framework/list"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/actions/expire"
 	imagedata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/containerimage"
 	costdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/cost"
 	driftdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/drift"
@@ -41,6 +45,8 @@ var (
 	_ provider.ProviderWithValidateConfig     = (*Provider)(nil)
 	_ provider.ProviderWithEphemeralResources = (*Provider)(nil)
 	_ provider.ProviderWithFunctions          = (*Provider)(nil)
+	_ provider.ProviderWithListResources      = (*Provider)(nil)
+	_ provider.ProviderWithActions            = (*Provider)(nil)
 	_ io.Closer                               = (*Provider)(nil)
 )
 
@@ -98,8 +104,11 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		Images:     image.NewBuilder(c.Engine),
 		PriceBooks: books,
 		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
+		NewMessage: func() string { return "terraform-" + uuid.NewString() },
+		Now:        time.Now,
 	}
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
+	resp.ListResourceData, resp.ActionData = shared, shared
 }
 
 // Resources lists the resources.
@@ -115,6 +124,16 @@ func (p *Provider) Resources(context.Context) []func() resource.Resource {
 // EphemeralResources lists the ephemeral resources, which CLIs before 1.10 ignore.
 func (p *Provider) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
 	return []func() ephemeral.EphemeralResource{lease.NewEphemeral}
+}
+
+// ListResources lists the list resources, which CLIs before 1.14 ignore.
+func (p *Provider) ListResources(context.Context) []func() list.ListResource {
+	return []func() list.ListResource{environment.NewList, lease.NewList}
+}
+
+// Actions lists the actions, which CLIs before 1.14 ignore.
+func (p *Provider) Actions(context.Context) []func() action.Action {
+	return []func() action.Action{expire.NewAction}
 }
 
 // DataSources lists the data sources.

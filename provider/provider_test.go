@@ -42,7 +42,13 @@ func TestSchemasAreValidAndDescribed(t *testing.T) {
 	for name, s := range schemas.EphemeralResourceSchemas {
 		all["ephemeral."+name] = s.Block
 	}
-	if len(all) != 1+4+9+1 {
+	for name, s := range schemas.ListResourceSchemas {
+		all["list."+name] = s.Block
+	}
+	for name, s := range schemas.ActionSchemas {
+		all["action."+name] = s.Schema.Block
+	}
+	if len(all) != 1+4+9+1+2+1 {
 		t.Errorf("%d schemas", len(all))
 	}
 	for name, b := range all {

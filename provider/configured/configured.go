@@ -4,6 +4,7 @@ package configured
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
@@ -21,6 +22,9 @@ type Provider struct {
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
 	NewOwner func() string
+	// NewMessage issues an id for one condition that Terraform delivers.
+	NewMessage func() string
+	Now        func() time.Time
 }
 
 // Service is the lease service and the ledger that it answers from.

@@ -44,6 +44,7 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
 	var secrets types.Map
@@ -101,6 +102,7 @@ func createFailed(summary string, m Model, err error) diag.Diagnostics {
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -153,6 +155,7 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
 	var secrets, sent types.Map
@@ -220,6 +223,6 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 
 // ImportState adopts the environment of that name, with the owner that it has.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	resource.ImportStatePassthroughID(ctx, path.Root("id"), req, resp)
+	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("force_destroy"), false)...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
@@ -47,6 +48,7 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, sandbox.LeaseID(m.AgentDID.ValueString(), m.EnvironmentID.ValueString()))...)
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	resp.Diagnostics.Append(diags...)
 	settings, diags := expand(ctx, m.Terms)
@@ -108,6 +110,7 @@ func made(ctx context.Context, svc sandbox.Leases, ask sandbox.Acquire) (sandbox
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -137,6 +140,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
 	settings, diags := expand(ctx, m.Terms)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
@@ -197,10 +201,15 @@ func release(ctx context.Context, svc sandbox.Leases, ref sandbox.LeaseRef) erro
 
 // ImportState adopts the lease with this id, with the owner that it has.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	if _, _, err := sandbox.ParseLeaseID(req.ID); err != nil {
+	var id types.String
+	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
+	resp.Diagnostics.Append(resp.State.GetAttribute(ctx, path.Root("id"), &id)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if _, _, err := sandbox.ParseLeaseID(id.ValueString()); err != nil {
 		resp.Diagnostics.AddError("Importing Lease Failed", strings.ToUpper(err.Error()[:1])+err.Error()[1:]+".")
 		return
 	}
-	resource.ImportStatePassthroughID(ctx, path.Root("id"), req, resp)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("on_expiry"), onExpiryKeep)...)
 }

@@ -1,0 +1,166 @@
+// Package expire is the Terraform action sandbox_expire.
+package expire
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/action"
+	"github.com/hashicorp/terraform-plugin-framework/action/schema"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+)
+
+var (
+	_ action.ActionWithConfigure      = (*Action)(nil)
+	_ action.ActionWithValidateConfig = (*Action)(nil)
+)
+
+// timeout bounds one invocation, which waits until sandboxes are gone.
+const timeout = 5 * time.Minute
+
+// NewAction returns the action, not configured.
+func NewAction() action.Action { return &Action{} }
+
+// Action ends leases by a condition, as a game server does by its webhook. It needs Terraform 1.14.
+type Action struct {
+	provider *configured.Provider
+}
+
+// Model is the action's configuration.
+type Model struct {
+	EnvironmentID types.String `tfsdk:"environment_id"`
+	AgentDID      types.String `tfsdk:"agent_did"`
+	Condition     types.String `tfsdk:"condition"`
+	Reason        types.String `tfsdk:"reason"`
+}
+
+// Metadata names the action.
+func (a *Action) Metadata(_ context.Context, req action.MetadataRequest, resp *action.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_expire"
+}
+
+// Schema describes the action.
+func (a *Action) Schema(_ context.Context, _ action.SchemaRequest, resp *action.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Ends leases by an expiry condition, as a game server does by the webhook, and waits until their sandboxes are gone, at most 5 minutes.",
+		Attributes: map[string]schema.Attribute{
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true},
+			"agent_did": schema.StringAttribute{
+				MarkdownDescription: "End only this agent's lease, such as `did:plc:abc`. Without it, every lease of the environment ends whose `expiry_conditions` contain the condition, and the environment gives out no more until it is reopened. Required for `agent.*` conditions.",
+				Optional:            true,
+			},
+			"condition": schema.StringAttribute{MarkdownDescription: "Dotted name of what happened, such as `agent.death` or `game.finished`.", Required: true},
+			"reason":    schema.StringAttribute{MarkdownDescription: "Why, for those who read the lease's end, at most 1024 bytes. Default: none.", Optional: true},
+		},
+	}
+}
+
+// Configure takes over the configured provider.
+func (a *Action) Configure(_ context.Context, req action.ConfigureRequest, resp *action.ConfigureResponse) {
+	p, diags := configured.From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	a.provider = p
+}
+
+// ValidateConfig applies the rules of the domain to what is known of the configuration.
+func (a *Action) ValidateConfig(ctx context.Context, req action.ValidateConfigRequest, resp *action.ValidateConfigResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	for at, assumed := range map[*types.String]string{&m.EnvironmentID: "unknown", &m.AgentDID: "did:unknown:unknown", &m.Condition: "unknown.condition"} {
+		if at.IsUnknown() {
+			*at = types.StringValue(assumed)
+		}
+	}
+	if err := m.expand(time.Unix(1, 0)).Validate(); err != nil {
+		resp.Diagnostics.Append(diagnose.Failed("Invalid Condition", err, paths)...)
+	}
+}
+
+func (m Model) expand(now time.Time) sandbox.Condition {
+	return sandbox.Condition{
+		Type: m.Condition.ValueString(), Timestamp: now,
+		Data: sandbox.ConditionData{EnvironmentID: m.EnvironmentID.ValueString(), AgentDID: m.AgentDID.ValueString(), Reason: m.Reason.ValueString()},
+	}
+}
+
+// paths says where a field of the condition stands in the configuration.
+func paths(field string) (path.Path, string, bool) {
+	name := strings.TrimPrefix(field, "data.")
+	if name == "type" {
+		name = "condition"
+	}
+	return path.Root(name), name, true
+}
+
+// Invoke delivers the condition and waits until the sandboxes of the leases that ended are gone. That
+// none ended is a warning: the action may have been invoked before.
+func (a *Action) Invoke(ctx context.Context, req action.InvokeRequest, resp *action.InvokeResponse) {
+	var m Model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c := m.expand(a.provider.Now())
+	receipt, err := a.expire(ctx, c, func(text string) {
+		resp.SendProgress(action.InvokeProgressEvent{Message: text})
+	})
+	switch {
+	case err != nil:
+		resp.Diagnostics.Append(diagnose.Failed("Expiring Leases Failed", err, paths)...)
+	case receipt.Status != sandbox.DeliveryApplied:
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Condition %s Ended Nothing", c.Type), fmt.Sprintf(
+			"Condition %s in environment %s is recorded as %s: there is no such environment, or no living lease that it ends.", c.Type, c.Data.EnvironmentID, receipt.Status))
+	}
+}
+
+func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(string)) (sandbox.Receipt, error) {
+	svc, err := a.provider.Open(ctx)
+	if err != nil {
+		return sandbox.Receipt{}, err
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return sandbox.Receipt{}, fmt.Errorf("encode condition %s: %w", c.Type, err)
+	}
+	receipt, err := svc.Deliver(ctx, sandbox.Delivery{ID: a.provider.NewMessage(), Body: body, Source: "terraform", Condition: c})
+	if err != nil {
+		return receipt, err
+	}
+	progress(fmt.Sprintf("%d leases ended by %s", receipt.Matched, c.Type))
+	return receipt, settle(ctx, svc, c.Data)
+}
+
+// settle waits until the ended leases that the condition is about have no sandbox any more. In process
+// it also sees to that, where no reconciler does.
+func settle(ctx context.Context, svc sandbox.Leases, about sandbox.ConditionData) error {
+	f := sandbox.LeaseFilter{EnvironmentID: about.EnvironmentID, AgentDID: about.AgentDID, Status: sandbox.LeaseExpired, Limit: sandbox.MaxPage}
+	for {
+		page, err := svc.ListLeases(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, l := range page {
+			_, err := svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation})
+			if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
+				return err
+			}
+		}
+		if len(page) < f.Limit {
+			return nil
+		}
+		f.After = page[len(page)-1].ID
+	}
+}

@@ -1,0 +1,6 @@
+list "sandbox_environment" "games" {
+  provider = sandbox
+  config {
+    type = "catan"
+  }
+}

@@ -1,0 +1,71 @@
+package provider_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+)
+
+// The pages of what only newer CLIs know are written by hand, because the CLI that writes the others
+// does not know it: they say what schemas and examples say.
+func TestPagesWrittenByHandSayWhatSchemasSay(t *testing.T) {
+	t.Parallel()
+	server, err := providerserver.NewProtocol6WithError(provider.New("test")())()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	identities, err := server.GetResourceIdentitySchemas(t.Context(), &tfprotov6.GetResourceIdentitySchemasRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range schemas.ListResourceSchemas {
+		says := attributesSaid(s.Block)
+		for _, a := range identities.IdentitySchemas[name].IdentityAttributes {
+			says = append(says, fmt.Sprintf("- `%s` (String) %s", a.Name, a.Description))
+		}
+		pageSays(t, "list-resources", name, "list-resource.tfquery.hcl", says)
+	}
+	for name, s := range schemas.ActionSchemas {
+		pageSays(t, "actions", name, "action.tf", attributesSaid(s.Schema.Block))
+	}
+}
+
+func attributesSaid(b *tfprotov6.SchemaBlock) []string {
+	said := []string{b.Description}
+	for _, a := range b.Attributes {
+		said = append(said, fmt.Sprintf("- `%s` (String) %s", a.Name, a.Description))
+	}
+	return said
+}
+
+func pageSays(t *testing.T, folder, name, example string, says []string) {
+	t.Helper()
+	page := read(t, "../docs", folder, strings.TrimPrefix(name, "sandbox_")+".md")
+	says = append(says, "```terraform\n"+read(t, "../examples", folder, name, example)+"```")
+	unfolded := strings.ReplaceAll(page, "\n", " ")
+	for _, s := range says {
+		if !strings.Contains(unfolded, strings.ReplaceAll(s, "\n", " ")) {
+			t.Errorf("the page of %s does not say\n%s", name, s)
+		}
+	}
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,197 @@
+package provider_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// server is a provider of the newest protocol.
+type server interface {
+	tfprotov6.ProviderServer
+	tfprotov6.ListResourceServer
+	tfprotov6.ActionServer
+}
+
+// caller asks the provider what only newer CLIs ask, as they do.
+type caller struct {
+	testing.TB
+	server
+	schemas *tfprotov6.GetProviderSchemaResponse
+}
+
+func call(t *testing.T, ledgerURL string) *caller {
+	t.Helper()
+	p := provider.New("test")()
+	t.Cleanup(func() {
+		if err := p.(io.Closer).Close(); err != nil {
+			t.Errorf("close the provider: %v", err)
+		}
+	})
+	newest, err := providerserver.NewProtocol6WithError(p)()
+	c := &caller{TB: t, server: newest.(server)}
+	c.must(err, nil)
+	c.schemas, err = c.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	c.must(err, c.schemas.Diagnostics)
+	configured, err := c.ConfigureProvider(t.Context(), &tfprotov6.ConfigureProviderRequest{
+		Config: c.config(c.schemas.Provider.Block, map[string]string{"ledger": ledgerURL}),
+	})
+	c.must(err, configured.Diagnostics)
+	return c
+}
+
+func (c *caller) must(err error, diags []*tfprotov6.Diagnostic) {
+	c.Helper()
+	if said := text(diags); err != nil || said != "" {
+		c.Fatal(err, said)
+	}
+}
+
+func text(diags []*tfprotov6.Diagnostic) string {
+	var said []string
+	for _, d := range diags {
+		said = append(said, fmt.Sprintf("%s: %s: %s", d.Severity, d.Summary, d.Detail))
+	}
+	return strings.Join(said, "\n")
+}
+
+// config is a configuration with these texts and nothing else.
+func (c *caller) config(b *tfprotov6.SchemaBlock, texts map[string]string) *tfprotov6.DynamicValue {
+	c.Helper()
+	kind := b.ValueType().(tftypes.Object)
+	values := make(map[string]tftypes.Value, len(kind.AttributeTypes))
+	for name, t := range kind.AttributeTypes {
+		values[name] = tftypes.NewValue(t, nil)
+		if s, ok := texts[name]; ok {
+			values[name] = tftypes.NewValue(t, s)
+		}
+	}
+	v, err := tfprotov6.NewDynamicValue(kind, tftypes.NewValue(kind, values))
+	c.must(err, nil)
+	return &v
+}
+
+// list returns what a list block finds: the ids of the identities and the resources.
+func (c *caller) list(kind string, limit int64, filter map[string]string) (ids []string, objects []map[string]tftypes.Value) {
+	c.Helper()
+	stream, err := c.ListResource(c.Context(), &tfprotov6.ListResourceRequest{
+		TypeName: kind, Config: c.config(c.schemas.ListResourceSchemas[kind].Block, filter), IncludeResource: true, Limit: limit,
+	})
+	c.must(err, nil)
+	for result := range stream.Results {
+		c.must(nil, result.Diagnostics)
+		identity := c.object(result.Identity.IdentityData, tftypes.Object{AttributeTypes: map[string]tftypes.Type{"id": tftypes.String}})
+		var id string
+		c.must(identity["id"].As(&id), nil)
+		if result.DisplayName != id {
+			c.Errorf("%s is shown as %q", id, result.DisplayName)
+		}
+		ids = append(ids, id)
+		objects = append(objects, c.object(result.Resource, c.schemas.ResourceSchemas[kind].Block.ValueType()))
+	}
+	return ids, objects
+}
+
+func (c *caller) object(v *tfprotov6.DynamicValue, kind tftypes.Type) map[string]tftypes.Value {
+	c.Helper()
+	value, err := v.Unmarshal(kind)
+	c.must(err, nil)
+	var object map[string]tftypes.Value
+	c.must(value.As(&object), nil)
+	return object
+}
+
+// expire invokes the action and returns what it says.
+func (c *caller) expire(texts map[string]string) string {
+	c.Helper()
+	config := c.config(c.schemas.ActionSchemas["sandbox_expire"].Schema.Block, texts)
+	valid, err := c.ValidateActionConfig(c.Context(), &tfprotov6.ValidateActionConfigRequest{ActionType: "sandbox_expire", Config: config})
+	if c.must(err, nil); len(valid.Diagnostics) > 0 {
+		return text(valid.Diagnostics)
+	}
+	stream, err := c.InvokeAction(c.Context(), &tfprotov6.InvokeActionRequest{ActionType: "sandbox_expire", Config: config})
+	c.must(err, nil)
+	var said []string
+	for e := range stream.Events {
+		switch e := e.Type.(type) {
+		case tfprotov6.ProgressInvokeActionEventType:
+			said = append(said, e.Message)
+		case tfprotov6.CompletedInvokeActionEventType:
+			said = append(said, text(e.Diagnostics))
+		}
+	}
+	return strings.Join(said, "\n")
+}
+
+// Environments and leases are listed with their identities, so that they can be imported, and the
+// action ends leases as a game's condition does, their sandboxes included.
+func TestAccListAndExpireAtTheProtocol(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	service := w.Service()
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone,
+	}})
+	w.Must(err)
+	t.Cleanup(func() {
+		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
+	})
+	for _, agent := range []string{"did:plc:ann", "did:plc:bob"} {
+		_, err := service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "test"})
+		w.Must(err)
+	}
+	ann, bob := sandbox.LeaseID("did:plc:ann", w.Name), sandbox.LeaseID("did:plc:bob", w.Name)
+	c := call(t, w.LedgerURL)
+
+	listed := func(want []string, kind string, limit int64, filter map[string]string) []map[string]tftypes.Value {
+		t.Helper()
+		ids, objects := c.list(kind, limit, filter)
+		if !slices.Equal(ids, want) {
+			t.Fatalf("%s with %v lists %q, want %q", kind, filter, ids, want)
+		}
+		return objects
+	}
+	env := listed([]string{w.Name}, "sandbox_environment", 0, map[string]string{"type": "rpg"})[0]
+	if !env["image"].Equal(tftypes.NewValue(tftypes.String, w.Image)) || !env["owner"].Equal(tftypes.NewValue(tftypes.String, "test")) {
+		t.Errorf("the environment is %v", env)
+	}
+	listed(nil, "sandbox_environment", 0, map[string]string{"type": "coding"})
+	leases := listed([]string{ann, bob}, "sandbox_lease", 0, map[string]string{"environment_id": w.Name})
+	if !leases[1]["agent_did"].Equal(tftypes.NewValue(tftypes.String, "did:plc:bob")) || !leases[1]["status"].Equal(tftypes.NewValue(tftypes.String, "active")) {
+		t.Errorf("bob's lease is %v", leases[1])
+	}
+	listed([]string{ann}, "sandbox_lease", 1, nil)
+
+	for says, texts := range map[string]map[string]string{
+		"agent_did is required for agent.death": {"environment_id": w.Name, "condition": "agent.death"},
+		"condition must be a dotted name":       {"environment_id": w.Name, "condition": "death"},
+		"environment_id must be 1 to 63":        {"environment_id": "Catan 7", "condition": "game.finished"},
+		"Condition game.paused Ended Nothing":   {"environment_id": w.Name, "condition": "game.paused"},
+		"1 leases ended by agent.death":         {"environment_id": w.Name, "condition": "agent.death", "agent_did": "did:plc:bob", "reason": "fell"},
+		"Condition agent.death Ended Nothing":   {"environment_id": "no-such-game", "condition": "agent.death", "agent_did": "did:plc:bob"},
+	} {
+		if got := c.expire(texts); !strings.Contains(got, says) {
+			t.Errorf("with %v it says %q, want %q", texts, got, says)
+		}
+	}
+	l, err := service.GetLease(t.Context(), bob)
+	w.Must(err)
+	if l.Status != sandbox.LeaseDestroyed || l.EndedBy != sandbox.EndedByCondition || !strings.Contains(l.EndReason, "fell") {
+		t.Errorf("bob's lease is %+v", l)
+	}
+	if left := w.Containers(w.Name); len(left) != 1 {
+		t.Errorf("the containers are %v, want ann's", left)
+	}
+	listed([]string{ann}, "sandbox_lease", 0, nil)
+}

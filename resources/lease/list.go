@@ -1,0 +1,117 @@
+package lease
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/list"
+	"github.com/hashicorp/terraform-plugin-framework/list/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+)
+
+var _ list.ListResourceWithConfigure = (*List)(nil)
+
+// NewList returns the list resource, not configured.
+func NewList() list.ListResource { return &List{} }
+
+// List finds leases to import, on Terraform 1.14 and newer.
+type List struct {
+	configured.Resource
+}
+
+// ListModel is the list block's configuration.
+type ListModel struct {
+	EnvironmentID types.String `tfsdk:"environment_id"`
+	AgentDID      types.String `tfsdk:"agent_did"`
+	Status        types.String `tfsdk:"status"`
+}
+
+// Metadata names the list resource as the resource that it lists.
+func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_lease"
+}
+
+// ListResourceConfigSchema describes the filters.
+func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "The leases of the ledger, each in its current generation, by id, whoever holds them.",
+		Attributes: map[string]schema.Attribute{
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
+			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
+			"status": schema.StringAttribute{
+				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. Default: `active`.",
+				Optional:            true,
+				Validators: []validator.String{stringvalidator.OneOf(
+					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired), string(sandbox.LeaseDestroyed))},
+			},
+		},
+	}
+}
+
+// List reads the leases.
+func (l *List) List(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream) {
+	var m ListModel
+	diags := req.Config.Get(ctx, &m)
+	var found []configured.Listed
+	if !diags.HasError() {
+		var err error
+		if found, err = l.find(ctx, m.filter(), req.Limit); err != nil {
+			diags.Append(diagnose.Failed("Listing Leases Failed", err, nil)...)
+		}
+	}
+	if diags.HasError() {
+		stream.Results = list.ListResultsStreamDiagnostics(diags)
+		return
+	}
+	stream.Results = configured.Stream(ctx, req, found)
+}
+
+func (m ListModel) filter() sandbox.LeaseFilter {
+	f := sandbox.LeaseFilter{
+		EnvironmentID: m.EnvironmentID.ValueString(), AgentDID: m.AgentDID.ValueString(), Status: sandbox.LeaseStatus(m.Status.ValueString()),
+	}
+	if f.Status == "" {
+		f.Status = sandbox.LeaseActive
+	}
+	return f
+}
+
+// find reads pages until there are as many as wanted, or no more; zero wants all.
+func (l *List) find(ctx context.Context, f sandbox.LeaseFilter, wanted int64) ([]configured.Listed, error) {
+	svc, err := l.Provider.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []configured.Listed
+	for f.Limit = sandbox.MaxPage; ; {
+		page, err := svc.ListLeases(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, lease := range page {
+			found = append(found, configured.Listed{ID: lease.ID, Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
+				return fill(ctx, lease, svc.LedgerID, result)
+			}})
+		}
+		if len(page) < f.Limit || wanted > 0 && int64(len(found)) >= wanted {
+			return found, nil
+		}
+		f.After = page[len(page)-1].ID
+	}
+}
+
+func fill(ctx context.Context, lease sandbox.Lease, ledgerID string, result *list.ListResult) diag.Diagnostics {
+	var m Model
+	diags := result.Resource.Get(ctx, &m)
+	diags.Append(flatten(ctx, lease, ledgerID, &m)...)
+	m.OnExpiry = types.StringValue(onExpiryKeep)
+	diags.Append(result.Resource.Set(ctx, &m)...)
+	return diags
+}
