@@ -40,6 +40,7 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 		Target:      spec.Target,
 		Platform:    spec.Platform,
 		Labels:      labels,
+		NoCache:     spec.NoCache,
 		Remove:      true,
 		ForceRemove: true,
 	})
@@ -83,15 +84,12 @@ func (s Spec) send(hash string) sending {
 }
 
 func (s Spec) sendTo(w io.Writer, want string) error {
-	h, err := s.newHash()
+	out := bufio.NewWriterSize(w, 1<<18)
+	got, err := s.writeTar(out)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(w, 1<<18)
-	if err := s.writeTar(io.MultiWriter(h, out)); err != nil {
-		return err
-	}
-	if got := sum(h); got != want {
+	if got != want {
 		return sandbox.Errorf(sandbox.Conflict, "build context %s changed after it was planned: its hash was %s and is now %s. Nothing was built; plan again", s.Context, want, got)
 	}
 	if err := finishTar(out); err != nil {

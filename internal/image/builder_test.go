@@ -222,6 +222,28 @@ func removeUnnamed(t *testing.T, cli *client.Client, label string) {
 	})
 }
 
+// A Dockerfile that is not in the context builds what one in it would, and is not copied.
+func TestInlineDockerfile(t *testing.T) {
+	t.Parallel()
+	cli := engine(t)
+	b := builder(t, cli)
+	spec, _ := unique(t)
+	spec.Dockerfile, spec.NoCache = "not/looked/for", true
+	spec.Inline = "FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"
+	id := build(t, b, spec)
+	made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id}, nil, nil, nil, "")
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{}))
+	})
+	for path, want := range map[string]bool{"/main.txt": true, "/debug.log": false, "/.dockerfile.inline": false} {
+		_, err := cli.ContainerStatPath(t.Context(), made.ID, path)
+		if got := err == nil; got != want {
+			t.Errorf("%s is in the image: %v, want %v (%v)", path, got, want, err)
+		}
+	}
+}
+
 func TestBuildErrorsOfTheDockerfile(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))

@@ -2,48 +2,167 @@ package image
 
 import (
 	"archive/tar"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
+// ignoreFile names what a build does not get.
+const ignoreFile = ".dockerignore"
+
+// inlineDockerfile is what a Dockerfile that is not in the context is called there. The rules of
+// .dockerignore keep it from COPY.
+const inlineDockerfile = ".dockerfile.inline"
+
 // Hash returns the context hash: it changes when the build would get other files, paths, modes,
 // contents, Dockerfile, arguments, target, platform or labels, and not when only times or owners
-// do. Errors: Invalid, when the context cannot be read or has no Dockerfile.
+// do. Files are read on all processors at once. Errors: Invalid, when the context cannot be read or
+// has no Dockerfile.
 func (s Spec) Hash() (string, error) {
+	entries, err := s.entries()
+	if err != nil {
+		return "", err
+	}
+	sums := make([][]byte, len(entries))
+	var next atomic.Int64
+	var workers errgroup.Group
+	for range min(runtime.GOMAXPROCS(0), len(entries)) {
+		workers.Go(func() error {
+			buffer := make([]byte, 1<<16)
+			for i := next.Add(1) - 1; i < int64(len(entries)); i = next.Add(1) - 1 {
+				h := entries[i].newHash()
+				if err := entries[i].copyTo(h, buffer); err != nil {
+					return err
+				}
+				sums[i] = h.Sum(nil)
+			}
+			return nil
+		})
+	}
+	if err := workers.Wait(); err != nil {
+		return "", asInvalid(err, "read build context %s", s.Context)
+	}
 	h, err := s.newHash()
 	if err != nil {
 		return "", err
 	}
-	if err := s.writeTar(h); err != nil {
-		return "", err
+	for _, sum := range sums {
+		h.Write(sum)
 	}
 	return sum(h), nil
 }
 
-// writeTar writes the context as the engine gets it. The trailer is left to finishTar.
-func (s Spec) writeTar(w io.Writer) error {
-	matcher, err := s.ignored()
+// writeTar writes the context as the engine gets it and returns its hash. The trailer is left to
+// finishTar.
+func (s Spec) writeTar(w io.Writer) (hash string, err error) {
+	entries, err := s.entries()
+	if err != nil {
+		return "", err
+	}
+	all, err := s.newHash()
+	if err != nil {
+		return "", err
+	}
+	out, buffer := tar.NewWriter(w), make([]byte, 1<<16)
+	for _, e := range entries {
+		h := e.newHash()
+		err := out.WriteHeader(e.header)
+		if err == nil {
+			err = e.copyTo(io.MultiWriter(h, out), buffer)
+		}
+		if err != nil {
+			return "", asInvalid(err, "read build context %s", s.Context)
+		}
+		all.Write(h.Sum(nil))
+	}
+	return sum(all), out.Flush()
+}
+
+// entry is a file, directory or link of a context, as the engine gets it.
+type entry struct {
+	header *tar.Header
+	// path is the file to read, "" when content is what it holds.
+	path    string
+	content string
+}
+
+// newHash returns a hash that has taken in everything of an entry but its content.
+func (e entry) newHash() hash.Hash {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %o %c %q %d\n", e.header.Name, e.header.Mode, e.header.Typeflag, e.header.Linkname, e.header.Size)
+	return h
+}
+
+// copyTo writes the content of a file, and nothing of what has none.
+func (e entry) copyTo(w io.Writer, buffer []byte) error {
+	if e.header.Typeflag != tar.TypeReg {
+		return nil
+	}
+	if e.path == "" {
+		_, err := io.WriteString(w, e.content)
+		return err
+	}
+	f, err := os.Open(e.path)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = f.Close() }() // only read from
+	_, err = io.CopyBuffer(w, struct{ io.Reader }{f}, buffer)
+	return err
+}
+
+// entries lists the context in the order that the engine gets it in.
+func (s Spec) entries() ([]entry, error) {
+	matcher, err := s.ignored()
+	if err != nil {
+		return nil, err
+	}
 	root := filepath.Clean(s.Context)
-	c := &contextWalk{root: root, out: tar.NewWriter(w), matcher: matcher,
-		always: map[string]bool{".dockerignore": true, s.dockerfile(): true},
+	c := &contextWalk{root: root, matcher: matcher,
+		always: map[string]bool{ignoreFile: true, s.dockerfile(): true},
 		parent: map[string]patternmatcher.MatchInfo{}}
 	if err := filepath.WalkDir(root, c.visit); err != nil {
-		return asInvalid(err, "read build context %s", s.Context)
+		return nil, asInvalid(err, "read build context %s", s.Context)
 	}
-	return c.out.Flush()
+	if s.Inline == "" {
+		return c.found, nil
+	}
+	return withInline(c.found, s)
+}
+
+// withInline adds the inline Dockerfile, and a rule that keeps it from being copied.
+func withInline(found []entry, s Spec) ([]entry, error) {
+	rules := ""
+	if text, err := os.ReadFile(filepath.Join(s.Context, ignoreFile)); err == nil {
+		rules = string(text) + "\n"
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, asInvalid(err, "read build context %s", s.Context)
+	}
+	found = slices.DeleteFunc(found, func(e entry) bool { return e.header.Name == ignoreFile || e.header.Name == inlineDockerfile })
+	return append(found, written(ignoreFile, rules+inlineDockerfile+"\n"), written(inlineDockerfile, s.Inline)), nil
+}
+
+// written is an entry for a file that is not on disk.
+func written(name, content string) entry {
+	return entry{content: content, header: &tar.Header{
+		Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+	}}
 }
 
 // finishTar writes the two empty blocks that end an archive.
@@ -51,29 +170,40 @@ func finishTar(w io.Writer) error { return tar.NewWriter(w).Close() }
 
 // ignored reads .dockerignore, after making sure that there is something to build.
 func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
-	if !filepath.IsLocal(s.dockerfile()) {
-		return nil, sandbox.Errorf(sandbox.Invalid, "Dockerfile %s lies outside of the build context %s; move it inside, or choose a larger context", s.dockerfile(), s.Context)
-	}
 	if info, err := os.Stat(s.Context); err != nil {
 		return nil, asInvalid(err, "read build context %s", s.Context)
 	} else if !info.IsDir() {
 		return nil, sandbox.Errorf(sandbox.Invalid, "build context %s is not a directory", s.Context)
 	}
-	dockerfile := filepath.Join(s.Context, s.dockerfile())
-	if info, err := os.Stat(dockerfile); err != nil {
-		return nil, asInvalid(err, "read Dockerfile %s", dockerfile)
-	} else if !info.Mode().IsRegular() {
-		return nil, sandbox.Errorf(sandbox.Invalid, "Dockerfile %s is not a file", dockerfile)
+	if err := s.checkDockerfile(); err != nil {
+		return nil, err
 	}
-	patterns, err := readIgnoreFile(filepath.Join(s.Context, ".dockerignore"))
+	patterns, err := readIgnoreFile(filepath.Join(s.Context, ignoreFile))
 	if err != nil {
 		return nil, err
 	}
 	matcher, err := patternmatcher.New(patterns)
 	if err != nil {
-		return nil, asInvalid(err, "read %s", filepath.Join(s.Context, ".dockerignore"))
+		return nil, asInvalid(err, "read %s", filepath.Join(s.Context, ignoreFile))
 	}
 	return matcher, nil
+}
+
+// checkDockerfile makes sure that there is a Dockerfile in the context, if it is to be there.
+func (s Spec) checkDockerfile() error {
+	if s.Inline != "" {
+		return nil
+	}
+	if !filepath.IsLocal(s.dockerfile()) {
+		return sandbox.Errorf(sandbox.Invalid, "Dockerfile %s lies outside of the build context %s; move it inside, or choose a larger context", s.dockerfile(), s.Context)
+	}
+	dockerfile := filepath.Join(s.Context, s.dockerfile())
+	if info, err := os.Stat(dockerfile); err != nil {
+		return asInvalid(err, "read Dockerfile %s", dockerfile)
+	} else if !info.Mode().IsRegular() {
+		return sandbox.Errorf(sandbox.Invalid, "Dockerfile %s is not a file", dockerfile)
+	}
+	return nil
 }
 
 func readIgnoreFile(path string) ([]string, error) {
@@ -91,10 +221,10 @@ func readIgnoreFile(path string) ([]string, error) {
 	return patterns, nil
 }
 
-// contextWalk visits a context in lexical order and writes what is not ignored.
+// contextWalk visits a context in lexical order and finds what is not ignored.
 type contextWalk struct {
 	root    string
-	out     *tar.Writer
+	found   []entry
 	matcher *patternmatcher.PatternMatcher
 	// always are the files that the engine needs even when they are ignored; it drops them itself
 	// before COPY sees them.
@@ -103,7 +233,7 @@ type contextWalk struct {
 	parent map[string]patternmatcher.MatchInfo
 }
 
-func (c *contextWalk) visit(path string, entry fs.DirEntry, err error) error {
+func (c *contextWalk) visit(path string, file fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
@@ -118,17 +248,17 @@ func (c *contextWalk) visit(path string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	if entry.IsDir() {
+	if file.IsDir() {
 		c.parent[rel] = match
 	}
 	name := filepath.ToSlash(rel)
 	if ignored && !c.always[name] {
-		if entry.IsDir() && !c.mayHoldWanted(name) {
+		if file.IsDir() && !c.mayHoldWanted(name) {
 			return filepath.SkipDir
 		}
 		return nil
 	}
-	return c.write(path, name, entry)
+	return c.add(path, name, file)
 }
 
 // mayHoldWanted reports whether something below an ignored directory can still be wanted: through
@@ -149,8 +279,8 @@ func (c *contextWalk) mayHoldWanted(dir string) bool {
 	return false
 }
 
-func (c *contextWalk) write(path, name string, entry fs.DirEntry) error {
-	info, err := entry.Info()
+func (c *contextWalk) add(path, name string, file fs.DirEntry) error {
+	info, err := file.Info()
 	if err != nil {
 		return err
 	}
@@ -174,23 +304,8 @@ func (c *contextWalk) write(path, name string, entry fs.DirEntry) error {
 	header.ModTime, header.AccessTime, header.ChangeTime = time.Unix(0, 0), time.Time{}, time.Time{}
 	header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", ""
 	header.Format = tar.FormatPAX
-	if err := c.out.WriteHeader(header); err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return nil
-	}
-	return c.copy(path)
-}
-
-func (c *contextWalk) copy(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // only read from
-	_, err = io.Copy(c.out, f)
-	return err
+	c.found = append(c.found, entry{header: header, path: path})
+	return nil
 }
 
 // asInvalid gives an error without a code the code Invalid and says what was tried.

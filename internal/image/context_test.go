@@ -75,6 +75,7 @@ func TestHashChangesWithWhatTheBuildGets(t *testing.T) {
 		"target":     func(_ *testing.T, s *image.Spec) { s.Target = "build" },
 		"platform":   func(_ *testing.T, s *image.Spec) { s.Platform = "linux/arm64" },
 		"dockerfile": func(_ *testing.T, s *image.Spec) { s.Dockerfile = "rules/dice.txt" },
+		"inline":     func(_ *testing.T, s *image.Spec) { s.Inline = "FROM scratch\nCOPY . /\n" },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +99,7 @@ func TestHashKeepsWithWhatTheBuildDoesNotGet(t *testing.T) {
 			must(t, os.Chtimes(s.Context+"/main.txt", time.Unix(1, 0), time.Unix(2, 0)))
 		},
 		"default Dockerfile named": func(_ *testing.T, s *image.Spec) { s.Dockerfile = "./Dockerfile" },
+		"no cache":                 func(_ *testing.T, s *image.Spec) { s.NoCache = true },
 		"empty args":               func(_ *testing.T, s *image.Spec) { s.Args = map[string]string{} },
 		"place of the context": func(t *testing.T, s *image.Spec) {
 			moved := filepath.Join(t.TempDir(), "moved")

@@ -39,7 +39,7 @@ func FuzzIgnoreRules(f *testing.F) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if spec.writeTar(&out) != nil {
+		if _, err := spec.writeTar(&out); err != nil {
 			return
 		}
 		want, err := wanted(spec)

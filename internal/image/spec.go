@@ -21,15 +21,22 @@ type Spec struct {
 	Context string
 	// Dockerfile is a path relative to Context, and inside of it. Default: DefaultDockerfile.
 	Dockerfile string
-	Args       map[string]string
+	// Inline is the text of a Dockerfile that takes the place of one in the context.
+	Inline string
+	Args   map[string]string
 	// Target is the stage to build; empty is the last one.
 	Target string
 	// Platform is os/arch[/variant]; empty is the engine's.
 	Platform string
 	Labels   map[string]string
+	// NoCache has every step carried out again. It is how to build and not what, so no part of the hash.
+	NoCache bool
 }
 
 func (s Spec) dockerfile() string {
+	if s.Inline != "" {
+		return inlineDockerfile
+	}
 	if s.Dockerfile == "" {
 		return DefaultDockerfile
 	}
@@ -37,7 +44,7 @@ func (s Spec) dockerfile() string {
 }
 
 // hashVersion changes whenever the same inputs would give another hash.
-const hashVersion = "context-hash/1"
+const hashVersion = "context-hash/2"
 
 // newHash returns a hash that has taken in everything but the context's files.
 func (s Spec) newHash() (hash.Hash, error) {

@@ -38,15 +38,17 @@ type Model struct {
 type Build struct {
 	Context    types.String `tfsdk:"context"`
 	Dockerfile types.String `tfsdk:"dockerfile"`
+	Inline     types.String `tfsdk:"dockerfile_inline"`
 	Args       types.Map    `tfsdk:"args"`
 	Target     types.String `tfsdk:"target"`
 	Platform   types.String `tfsdk:"platform"`
 	Labels     types.Map    `tfsdk:"labels"`
+	NoCache    types.Bool   `tfsdk:"no_cache"`
 }
 
 // known reports whether everything that the image is built from is known.
 func (b *Build) known() bool {
-	values := []attr.Value{b.Context, b.Dockerfile, b.Args, b.Target, b.Platform, b.Labels}
+	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Args, b.Target, b.Platform, b.Labels}
 	for _, m := range []types.Map{b.Args, b.Labels} {
 		for _, v := range m.Elements() {
 			values = append(values, v)
@@ -60,8 +62,10 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	spec := image.Spec{
 		Context:    b.Context.ValueString(),
 		Dockerfile: b.Dockerfile.ValueString(),
+		Inline:     b.Inline.ValueString(),
 		Target:     b.Target.ValueString(),
 		Platform:   b.Platform.ValueString(),
+		NoCache:    b.NoCache.ValueBool(),
 	}
 	var diags diag.Diagnostics
 	if !b.Args.IsNull() {

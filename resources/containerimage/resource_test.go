@@ -99,6 +99,7 @@ func TestAccContainerImage(t *testing.T) {
 	digest := knownvalue.StringRegexp(regexp.MustCompile(`^sha256:[0-9a-f]{64}$`))
 	differ := statecheck.CompareValue(compare.ValuesDiffer())
 	same := statecheck.CompareValue(compare.ValuesSame())
+	inline := statecheck.CompareValue(compare.ValuesSame())
 	imageID := tfjsonpath.New("image_id")
 	unknownID := plancheck.ExpectUnknownValue(address, imageID)
 	resource.Test(t, resource.TestCase{
@@ -144,6 +145,17 @@ func TestAccContainerImage(t *testing.T) {
 				Config:            built(w, dir+"/.", `dockerfile = "Dockerfile"`, `tags = ["v1", "v2"]`),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
+			},
+			{ // a Dockerfile elsewhere is another build, how it is built is none
+				Config:            built(w, dir, `dockerfile_inline = "FROM scratch\nCOPY rules.txt /\nLABEL inline=1\n"`, `tags = ["v1"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{inline.AddStateValue(address, imageID)},
+			},
+			{
+				Config: built(w, dir, `dockerfile_inline = "FROM scratch\nCOPY rules.txt /\nLABEL inline=1\n"
+    no_cache = true`, `tags = ["v1"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{inline.AddStateValue(address, imageID)},
 			},
 			{
 				Config:            built(w, dir, `args = { GREETING = "ahoy" }`, `tags = ["v1"]`),
@@ -309,6 +321,8 @@ func TestAccContainerImageErrors(t *testing.T) {
 		Steps: []resource.TestStep{
 			{PlanOnly: true, Config: built(w, filepath.Join(dir, "none"), "", ""), ExpectError: says("Invalid Build Context")},
 			{PlanOnly: true, Config: built(w, dir, `dockerfile = "../Dockerfile"`, ""), ExpectError: says("lies outside of the build context")},
+			{PlanOnly: true, Config: built(w, dir, "dockerfile = \"a\"\ndockerfile_inline = \"FROM scratch\"", ""), ExpectError: says("dockerfile_inline")},
+			{PlanOnly: true, Config: strings.Replace(built(w, dir, "", ""), "build {", "source {\n reference = \"x:1\"\n}\nbuild {", 1), ExpectError: says("Invalid Attribute Combination")},
 			{PlanOnly: true, Config: built(w, dir, "", `tags = []`), ExpectError: says("at least 1")},
 			{PlanOnly: true, Config: built(w, dir, "", `tags = ["a b"]`), ExpectError: says("must be a tag such as latest")},
 			{PlanOnly: true, Config: built(w, dir, "", `on_destroy = "burn"`), ExpectError: says("on_destroy value must be one of")},

@@ -127,27 +127,38 @@ func buildBlock() schema.Block {
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"dockerfile": schema.StringAttribute{
-				MarkdownDescription: "Path of the Dockerfile in the context. Default: `" + image.DefaultDockerfile + "`.",
+				MarkdownDescription: "Path of the Dockerfile in the context. Changed in place. Default: `" + image.DefaultDockerfile + "`.",
+				Optional:            true,
+				Validators: []validator.String{
+					stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("dockerfile_inline")),
+				},
+			},
+			"dockerfile_inline": schema.StringAttribute{
+				MarkdownDescription: "Text of a Dockerfile that is not in the context, in place of `dockerfile`. `COPY` does not see it. Changed in place. Default: none.",
 				Optional:            true,
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"args": schema.MapAttribute{
-				MarkdownDescription: "Values of the Dockerfile's `ARG`s. Not for secrets: they stay visible in the image's history and in Terraform's state.",
+				MarkdownDescription: "Values of the Dockerfile's `ARG`s. Not for secrets: they stay visible in the image's history and in Terraform's state. Changed in place. Default: none.",
 				Optional:            true,
 				ElementType:         types.StringType,
 			},
 			"target": schema.StringAttribute{
-				MarkdownDescription: "Stage to build. Default: the last one.",
+				MarkdownDescription: "Stage to build. Changed in place. Default: the last one.",
 				Optional:            true,
 			},
 			"platform": schema.StringAttribute{
-				MarkdownDescription: "Platform to build for, such as `linux/amd64`. Default: the engine's.",
+				MarkdownDescription: "Platform to build for, such as `linux/amd64`. Changed in place. Default: the engine's.",
 				Optional:            true,
 			},
 			"labels": schema.MapAttribute{
-				MarkdownDescription: "Labels of the image.",
+				MarkdownDescription: "Labels of the image. Changed in place. Default: none but `" + image.ContextHashLabel + "`.",
 				Optional:            true,
 				ElementType:         types.StringType,
+			},
+			"no_cache": schema.BoolAttribute{
+				MarkdownDescription: "Whether a build carries out every step again. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `false`.",
+				Optional:            true,
 			},
 		},
 	}

@@ -60,6 +60,7 @@ var measures = []struct {
 	{"exec", execs},
 	{"storm", storm},
 	{"plans", plans},
+	{"images", images},
 }
 
 func names() []string {
