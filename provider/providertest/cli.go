@@ -58,6 +58,16 @@ func (c *CLI) Write(name, content string) string {
 	return path
 }
 
+// Read returns a file of the directory.
+func (c *CLI) Read(name string) string {
+	c.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Dir, name))
+	if err != nil {
+		c.Fatal(err)
+	}
+	return string(text)
+}
+
 // Run runs Terraform and returns what it prints. Exit codes of plan other than 1 are success.
 func (c *CLI) Run(args ...string) string {
 	c.Helper()

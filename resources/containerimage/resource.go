@@ -60,6 +60,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	var m, config Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	timeout, diags := m.Timeouts.Create(ctx, makeTimeout)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
@@ -94,6 +95,7 @@ func (r *Resource) make(ctx context.Context, m, state, config *Model) (made bool
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -146,6 +148,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	timeout, diags := m.Timeouts.Update(ctx, makeTimeout)
 	resp.Diagnostics.Append(diags...)
 	want, diags := m.tags(ctx)
@@ -236,7 +239,13 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 
 // ImportState adopts an image on the engine by name and tag.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	name, tag, err := image.Split(req.ID)
+	var id types.String
+	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
+	resp.Diagnostics.Append(resp.State.GetAttribute(ctx, path.Root("id"), &id)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	name, tag, err := image.Split(id.ValueString())
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed("Importing Image Failed", err, nil)...)
 		return
