@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -81,7 +82,16 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 			return Serve(ctx, c, nil)
 		},
 	}
+	c.addFlags(cmd.Flags(), &gateway)
 	f := cmd.Flags()
+	f.BoolVar(&generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	return cmd
+}
+
+// addFlags adds the flags that say what is served.
+func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
 	f.StringVar(&c.StateURL, "state-url", "", "bucket for the state of sandboxes, as file:///absolute/path or s3://name?region=... (default: state beside a ledger in a file; PostgreSQL has none)")
@@ -90,16 +100,12 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 	f.StringVar(&c.SecretKeyFile, "secret-key-file", "", "file of the keys that secrets of sandboxes are kept under, the same for every reconciler of a ledger (default: beside a ledger that is a file)")
 	f.StringSliceVar(&c.Host.Directories, "mount-allow", nil, "`directory` of this machine that environments may mount or copy from, with all below it (default: none)")
 	f.StringSliceVar(&c.Host.Variables, "env-allow", nil, "environment `variable` of this program that environments may pass to sandboxes (default: none)")
-	f.BoolVar(&generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
 	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")
 	f.TextVar(&c.Docker.NetworkPool, "network-pool", docker.DefaultNetworkPool, "IPv4 range of /12 to /28 from which each sandbox whose network is full gets a /28; nothing else may use it")
 	gateway.add(f, &c.Docker.Gateway)
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
-	f.StringVar(&format, "log-format", "text", "text or json")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	return cmd
 }
 
 // fillIn gives what was not named its place in the user's state directory.

@@ -6,6 +6,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
+// freeBytes returns how much room a file system has left for anybody.
+func freeBytes(path string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, sandbox.Errorf(sandbox.Unavailable, "looking at the file system of %s: %w", path, err)
+	}
+	return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block has a size
+}
+
 // refuseNetworkFileSystem refuses places where SQLite's write-ahead log, which is shared
 // memory, would be corrupted by a second machine.
 func refuseNetworkFileSystem(path string) error {

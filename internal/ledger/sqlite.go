@@ -34,9 +34,9 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if o.Poll == 0 {
 		o.Poll = 100 * time.Millisecond
 	}
-	path := u.Path
-	if u.Host != "" || !filepath.IsAbs(path) || u.RawQuery != "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
+	path, err := sqlitePath(u)
+	if err != nil {
+		return nil, err
 	}
 	if err := createPrivate(path); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
@@ -63,6 +63,13 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes))
 	}
 	return s.startWriting(ctx)
+}
+
+func sqlitePath(u *url.URL) (string, error) {
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
+		return "", sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
+	}
+	return u.Path, nil
 }
 
 func dial(path string, q url.Values, connections int) (*gorm.DB, error) {

@@ -140,6 +140,12 @@ func (k *Keys) load(again bool) ([]key, error) {
 	return keys, nil
 }
 
+// Count returns how many keys a file holds. Errors: Invalid; fs.ErrNotExist where there is none.
+func Count(file string) (int, error) {
+	keys, err := read(file)
+	return len(keys), err
+}
+
 // read reads a key file, which only its owner may have access to. Errors: Invalid, naming it.
 func read(file string) ([]key, error) {
 	info, err := os.Stat(file)

@@ -195,6 +195,9 @@ func (s *Store) look(ctx context.Context) error {
 	}
 }
 
+// Reach sees that the bucket answers. Errors: Unavailable.
+func (s *Store) Reach(ctx context.Context) error { return s.failed("reach", "anything", s.look(ctx)) }
+
 func gone(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the bucket is not there: %w (is its name right, and its disk mounted?)", err)
 }

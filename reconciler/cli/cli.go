@@ -35,15 +35,15 @@ const (
 
 const long = `Serve leases of sandboxes, and ask a reconciler that serves them.
 
-All commands but serve ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
+All commands but serve and doctor ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
 --token-file (or SANDBOX_RECONCILER_TOKEN).
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage or an invalid request; 75 out of reach, busy
 or of unknown outcome: try again. exec and run exit with the command's own code, and with 125 when the
 command was not run or its end is not known.`
 
-// New returns the command `reconciler`, whose subcommand serve is the one given.
-func New(version string, serve *cobra.Command) *cobra.Command {
+// New returns the command `reconciler`, with commands of its own that ask no reconciler.
+func New(version string, own ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "reconciler",
 		Short:         "Serve leases of sandboxes, and ask a reconciler",
@@ -74,9 +74,7 @@ func New(version string, serve *cobra.Command) *cobra.Command {
 			return err
 		},
 	})
-	if serve != nil {
-		root.AddCommand(serve)
-	}
+	root.AddCommand(own...)
 	return root
 }
 

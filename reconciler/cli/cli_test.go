@@ -91,7 +91,7 @@ type result struct {
 
 func run(ctx context.Context, stdin string, args ...string) result {
 	var out, err bytes.Buffer
-	command := cli.New("1.2.3", nil)
+	command := cli.New("1.2.3")
 	command.SetIn(strings.NewReader(stdin))
 	command.SetOut(&out)
 	command.SetErr(&err)
@@ -335,7 +335,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out := syncBuffer{make(chan string)}
-	command := cli.New("dev", nil)
+	command := cli.New("dev")
 	command.SetOut(out)
 	code := make(chan int, 1)
 	go func() {

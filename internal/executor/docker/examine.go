@@ -1,0 +1,64 @@
+package docker
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Engine is what an engine says of itself.
+type Engine struct {
+	Host, ID, Version, API, Architecture string
+	// LiveRestore: sandboxes outlive a restart of the engine.
+	LiveRestore bool
+	// Rootless engines map root to a user.
+	Rootless, Seccomp bool
+	CgroupVersion     string
+	// Unlimited names the limits that it cannot enforce: memory, CPU, processes.
+	Unlimited []string
+	// Ahead is by how much its clock is ahead of this machine's.
+	Ahead time.Duration
+}
+
+// Examine asks the engine that cfg names about itself. Errors: Invalid, Unavailable; Failed when this program has no
+// guest for it.
+func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
+	e, err := New(cfg)
+	if err != nil {
+		return x, err
+	}
+	defer func() {
+		if closeErr := e.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	asked := time.Now()
+	info, err := e.engine(ctx)
+	if err != nil {
+		return x, err
+	}
+	x = Engine{Host: e.api.DaemonHost(), ID: info.ID, Version: info.ServerVersion, Architecture: info.Architecture,
+		LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
+	for _, option := range info.SecurityOptions {
+		x.Rootless = x.Rootless || strings.Contains(option, "name=rootless")
+		x.Seccomp = x.Seccomp || strings.Contains(option, "name=seccomp")
+	}
+	for _, limit := range []struct {
+		name     string
+		enforced bool
+	}{{"memory", info.MemoryLimit}, {"CPU", info.CPUCfsQuota}, {"processes", info.PidsLimit}} {
+		if !limit.enforced {
+			x.Unlimited = append(x.Unlimited, limit.name)
+		}
+	}
+	if now := parseTime(info.SystemTime); !now.IsZero() {
+		x.Ahead = now.Sub(asked.Add(time.Since(asked) / 2))
+	}
+	version, err := fetch(ctx, e, read("ask for the version of", "the engine"), e.api.ServerVersion)
+	if err != nil {
+		return x, err
+	}
+	x.API = version.APIVersion
+	_, err = e.guestFor(ctx, info.ID)
+	return x, err
+}

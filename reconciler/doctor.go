@@ -1,0 +1,288 @@
+package reconciler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// Verdict is what a doctor says of one thing.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictOK      Verdict = "ok"
+	VerdictWarning Verdict = "warning" // it works, and will hurt one day
+	VerdictProblem Verdict = "problem" // serve would fail, or sandboxes would
+)
+
+// Symptom is what a doctor found of one thing.
+type Symptom struct {
+	Subject string  `json:"subject"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	// Advice is what to do, "" where nothing is.
+	Advice string `json:"advice,omitempty"`
+}
+
+const (
+	// examinationLimit bounds the look at one thing.
+	examinationLimit = 15 * time.Second
+	// answerLimit is how long whoever has our address may take to answer.
+	answerLimit = 3 * time.Second
+	// maxAhead is how far two clocks may differ: signatures of webhooks are good for five minutes, and people
+	// compare times of logs.
+	maxAhead = 2 * time.Second
+	// minFree is the room that a ledger should find: some million events.
+	minFree = 1 << 30
+	// soon is how long before its end a secret is told of.
+	soon = 7 * 24 * time.Hour
+)
+
+// Examine looks at everything that Serve would use, and makes and changes nothing.
+func Examine(ctx context.Context, c Config) []Symptom {
+	d := &doctor{Config: c}
+	for _, look := range []func(context.Context){d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker} {
+		bounded, cancel := context.WithTimeout(ctx, examinationLimit)
+		look(bounded)
+		cancel()
+	}
+	return d.symptoms
+}
+
+type doctor struct {
+	Config
+	symptoms []Symptom
+}
+
+func (d *doctor) say(subject string, v Verdict, found, advice string) {
+	d.symptoms = append(d.symptoms, Symptom{Subject: subject, Verdict: v, Found: found, Advice: advice})
+}
+
+// fail says that serve would end with this error.
+func (d *doctor) fail(subject string, err error, advice string) {
+	d.say(subject, VerdictProblem, err.Error(), advice)
+}
+
+func (d *doctor) tokens(context.Context) {
+	tokens, err := webhook.LoadTokens(d.TokenFile)
+	if err != nil {
+		d.fail("tokens", err, "make one with serve --generate-credentials, or write a line: name token")
+		return
+	}
+	d.say("tokens", VerdictOK, fmt.Sprintf("%d in %s", len(tokens), d.TokenFile), "")
+}
+
+func (d *doctor) secrets(context.Context) {
+	secrets, err := webhook.LoadSecrets(d.SecretFile)
+	if err != nil {
+		d.fail("webhook secrets", err, "make one with serve --generate-credentials")
+		return
+	}
+	last := time.Time{} // until when any is accepted, zero for ever
+	for i, s := range secrets {
+		if s.NotAfter.IsZero() {
+			last = time.Time{}
+			break
+		}
+		if i == 0 || s.NotAfter.After(last) {
+			last = s.NotAfter
+		}
+	}
+	found := fmt.Sprintf("%d in %s", len(secrets), d.SecretFile)
+	switch left := time.Until(last); {
+	case last.IsZero():
+		d.say("webhook secrets", VerdictOK, found, "")
+	case left <= 0:
+		d.say("webhook secrets", VerdictProblem, found+", and the last was good until "+last.Format(time.RFC3339), "add a new secret and give it to game servers: no condition is accepted")
+	case left < soon:
+		d.say("webhook secrets", VerdictWarning, found+", and the last is good until "+last.Format(time.RFC3339), "add a new secret and give it to game servers")
+	default:
+		d.say("webhook secrets", VerdictOK, found, "")
+	}
+}
+
+func (d *doctor) keys(context.Context) {
+	file := d.SecretKeyFile
+	if file == "" {
+		file = ledger.SecretKeyFile(d.LedgerURL)
+	}
+	if file == "" {
+		d.say("secret keys", VerdictWarning, "none", "environments can have no secrets, and sessions no variables, without --secret-key-file")
+		return
+	}
+	n, err := seal.Count(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && d.SecretKeyFile == "":
+		d.say("secret keys", VerdictOK, file+" is made when it is needed", "")
+	case err != nil:
+		d.fail("secret keys", err, "make one with serve --generate-credentials, or take it from another reconciler of the ledger")
+	default:
+		d.say("secret keys", VerdictOK, fmt.Sprintf("%d in %s", n, file), "back it up apart from the ledger: without it no secret opens")
+	}
+}
+
+func (d *doctor) host(context.Context) {
+	if _, err := host.New(d.Host); err != nil {
+		d.fail("host", err, "")
+		return
+	}
+	found := "sandboxes get nothing of this machine"
+	if len(d.Host.Directories)+len(d.Host.Variables) > 0 {
+		found = fmt.Sprintf("environments may use %d directories and %d variables", len(d.Host.Directories), len(d.Host.Variables))
+	}
+	d.say("host", VerdictOK, found, "")
+}
+
+func (d *doctor) prices(context.Context) {
+	if d.DockerPriceBook == "" {
+		d.say("prices", VerdictOK, "sandboxes on Docker are free", "")
+		return
+	}
+	book, err := pricing.Load(d.DockerPriceBook)
+	if err != nil {
+		d.fail("prices", err, "")
+		return
+	}
+	d.say("prices", VerdictOK, book.Name+" of "+book.AsOf+" in "+d.DockerPriceBook, "")
+}
+
+// listen tries the address, unless a reconciler has it.
+func (d *doctor) listen(ctx context.Context) {
+	var l net.ListenConfig
+	listener, err := l.Listen(ctx, "tcp", d.Listen)
+	if err != nil {
+		if answers(ctx, d.Listen) {
+			d.say("address", VerdictOK, "a reconciler answers at "+d.Listen, "")
+			return
+		}
+		d.fail("address", err, "choose another with --listen, or find out who has it: ss -ltnp")
+		return
+	}
+	if err := listener.Close(); err != nil {
+		d.fail("address", err, "")
+		return
+	}
+	if address, err := net.ResolveTCPAddr("tcp", d.Listen); err == nil && !address.IP.IsLoopback() {
+		d.say("address", VerdictWarning, d.Listen+" is reached from other machines, without TLS", "put a proxy with TLS in front of it, and listen on 127.0.0.1")
+		return
+	}
+	d.say("address", VerdictOK, d.Listen+" is free", "")
+}
+
+// answers reports whether something like a reconciler serves at an address.
+func answers(ctx context.Context, address string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/livez", nil)
+	if err != nil {
+		return false
+	}
+	answer, err := (&http.Client{Timeout: answerLimit}).Do(r)
+	if err != nil {
+		return false
+	}
+	return answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+}
+
+func (d *doctor) ledger(ctx context.Context) {
+	x, err := ledger.Examine(ctx, d.LedgerURL)
+	if err != nil {
+		d.fail("ledger", err, "")
+		return
+	}
+	found := "none yet at " + ledger.RedactURL(d.LedgerURL)
+	if x.ID != "" {
+		found = fmt.Sprintf("%s, schema %d", x.ID, x.Schema)
+	}
+	if x.Server != "" {
+		found += ", PostgreSQL " + x.Server
+	}
+	switch {
+	case x.MinReader > x.Known:
+		d.say("ledger", VerdictProblem, found, fmt.Sprintf("upgrade this program: it knows schema %d, and the ledger needs %d", x.Known, x.MinReader))
+	case x.ID != "" && x.Schema < x.Known:
+		d.say("ledger", VerdictWarning, found, fmt.Sprintf("serve brings it to schema %d: back it up first", x.Known))
+	default:
+		d.say("ledger", VerdictOK, found, "")
+	}
+	if x.Path != "" && x.Free > 0 {
+		room := fmt.Sprintf("%d MiB are free for %s", x.Free>>20, x.Path)
+		if x.Free < minFree {
+			d.say("disk", VerdictWarning, room, "make room: a full disk refuses conditions")
+		} else {
+			d.say("disk", VerdictOK, room, "")
+		}
+	}
+	if x.Server != "" {
+		d.clock("clock of PostgreSQL", x.Ahead)
+	}
+}
+
+func (d *doctor) state(ctx context.Context) {
+	url := cmp.Or(d.StateURL, ledger.DefaultStateURL(d.LedgerURL))
+	switch {
+	case url == "":
+		d.say("state", VerdictWarning, "no bucket", "environments can keep no state, and commands 8 KiB of output, without --state-url")
+		return
+	case strings.HasPrefix(url, "file://"):
+		d.say("state", VerdictOK, "the directory of "+url+", which is made when it is absent", "")
+		return
+	}
+	bucket, err := state.Open(ctx, url)
+	if err == nil {
+		err = errors.Join(bucket.Reach(ctx), bucket.Close())
+	}
+	if err != nil {
+		d.fail("state", err, "are its name and region right, and do the credentials allow to list, read, write and delete?")
+		return
+	}
+	d.say("state", VerdictOK, bucket.String()+" answers", "")
+}
+
+func (d *doctor) docker(ctx context.Context) {
+	x, err := docker.Examine(ctx, d.Docker)
+	if err != nil {
+		d.fail("engine", err, "")
+		return
+	}
+	found := fmt.Sprintf("Docker %s (API %s, cgroup v%s, %s) at %s", x.Version, x.API, x.CgroupVersion, x.Architecture, x.Host)
+	d.say("engine", VerdictOK, found, "")
+	if len(x.Unlimited) > 0 {
+		d.say("limits", VerdictProblem, "the engine cannot limit "+strings.Join(x.Unlimited, ", "), "turn these cgroup controllers on")
+	} else {
+		d.say("limits", VerdictOK, "memory, CPU and processes", "")
+	}
+	if !x.Seccomp {
+		d.say("seccomp", VerdictProblem, "the engine has none", "use an engine and a kernel with seccomp: sandboxes run code nobody has read")
+	} else {
+		d.say("seccomp", VerdictOK, "on", "")
+	}
+	if !x.LiveRestore {
+		d.say("live-restore", VerdictWarning, "off", `set "live-restore": true in the engine's daemon.json: without it a restart of the engine stops every sandbox`)
+	} else {
+		d.say("live-restore", VerdictOK, "on", "")
+	}
+	d.clock("clock of the engine", x.Ahead)
+}
+
+func (d *doctor) clock(whose string, ahead time.Duration) {
+	found := fmt.Sprintf("%s from this machine's", ahead.Abs().Round(time.Millisecond))
+	if ahead.Abs() > maxAhead {
+		d.say(whose, VerdictWarning, found, "set both clocks by NTP")
+		return
+	}
+	d.say(whose, VerdictOK, found, "")
+}

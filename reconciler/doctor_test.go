@@ -1,0 +1,162 @@
+package reconciler_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// patient is what a doctor looks at: files in a directory of the test's own.
+type patient struct {
+	*testing.T
+	dir string
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	p := &patient{T: t, dir: t.TempDir()}
+	p.write("tokens", "test "+webhook.NewToken()+"\n")
+	p.write("secrets", webhook.NewSecret()+"\n")
+	return p
+}
+
+func (p *patient) write(name, content string) {
+	p.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o600); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// see runs the command and returns what it found by subject, and how it ended.
+func (p *patient) see(args ...string) (map[string]reconciler.Symptom, error) {
+	p.Helper()
+	cmd := reconciler.NewDoctorCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs(append([]string{"--output", "json", "--listen", "127.0.0.1:0", "--ledger", "sqlite://" + p.dir + "/deep/ledger.db",
+		"--token-file", p.dir + "/tokens", "--webhook-secret-file", p.dir + "/secrets"}, args...))
+	ended := cmd.ExecuteContext(p.Context())
+	var list []reconciler.Symptom
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+		p.Fatalf("%v: %q, and it ended with %v", err, out.String(), ended)
+	}
+	found := make(map[string]reconciler.Symptom)
+	for _, s := range list {
+		found[s.Subject] = s
+	}
+	return found, ended
+}
+
+// want checks one finding.
+func (p *patient) want(found map[string]reconciler.Symptom, subject string, v reconciler.Verdict, says string) {
+	p.Helper()
+	s := found[subject]
+	if s.Verdict != v || !strings.Contains(s.Found+" "+s.Advice, says) {
+		p.Errorf("of %s it says %+v, want %s and %q", subject, s, v, says)
+	}
+}
+
+func TestADoctorFindsNothingWrongAndMakesNothing(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	found, err := p.see()
+	if err != nil {
+		t.Errorf("%v: %+v", err, found)
+	}
+	p.want(found, "tokens", reconciler.VerdictOK, "1 in ")
+	p.want(found, "webhook secrets", reconciler.VerdictOK, "1 in ")
+	p.want(found, "ledger", reconciler.VerdictOK, "none yet")
+	p.want(found, "state", reconciler.VerdictOK, "the directory of file://")
+	p.want(found, "disk", reconciler.VerdictOK, "MiB are free")
+	p.want(found, "engine", reconciler.VerdictOK, "Docker ")
+	p.want(found, "limits", reconciler.VerdictOK, "memory")
+	p.want(found, "clock of the engine", reconciler.VerdictOK, "from this machine's")
+	if _, err := os.Stat(p.dir + "/deep"); !os.IsNotExist(err) {
+		t.Errorf("it made the ledger's directory: %v", err)
+	}
+}
+
+func TestADoctorSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.write("secrets", webhook.NewSecret()+" not_after="+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+"\n")
+	if err := os.Chmod(p.dir+"/tokens", 0o644); err != nil { //nolint:gosec // what is wrong
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	go func() { // whoever has the address, it is no reconciler
+		for {
+			c, err := taken.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	p.write("ledger.db", "this is no database, but as long as the head of one would be: "+strings.Repeat("x", 100))
+	found, err := p.see("--listen", taken.Addr().String(), "--docker-host", "unix://"+p.dir+"/nobody.sock", "--ledger", "sqlite://"+p.dir+"/ledger.db",
+		"--secret-key-file", p.dir+"/none", "--docker-price-book", p.dir+"/none", "--state-url", "s3://none?region=none&endpoint=http://127.0.0.1:1", "--mount-allow", p.dir+"/none")
+	if sandbox.CodeOf(err) != sandbox.Failed {
+		t.Errorf("it ended with %v", err)
+	}
+	p.want(found, "tokens", reconciler.VerdictProblem, "chmod 600")
+	p.want(found, "webhook secrets", reconciler.VerdictProblem, "no condition is accepted")
+	p.want(found, "secret keys", reconciler.VerdictProblem, "none")
+	p.want(found, "host", reconciler.VerdictProblem, "none")
+	p.want(found, "prices", reconciler.VerdictProblem, "none")
+	p.want(found, "address", reconciler.VerdictProblem, "in use")
+	p.want(found, "ledger", reconciler.VerdictProblem, "not a database")
+	p.want(found, "state", reconciler.VerdictProblem, "credentials")
+	p.want(found, "engine", reconciler.VerdictProblem, "nobody.sock")
+}
+
+func TestADoctorKnowsTheReconcilerThatServes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	p := newPatient(t)
+	found, err := p.see("--listen", strings.TrimPrefix(w.url, "http://"), "--ledger", w.config.LedgerURL)
+	if err != nil {
+		t.Errorf("%v: %+v", err, found)
+	}
+	p.want(found, "address", reconciler.VerdictOK, "a reconciler answers")
+	p.want(found, "ledger", reconciler.VerdictOK, "schema ")
+}
+
+func TestADoctorLooksAtPostgreSQL(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Start(t).URL(t)
+	p := newPatient(t)
+	found, err := p.see("--ledger", url)
+	if err != nil {
+		t.Errorf("%v: %+v", err, found)
+	}
+	p.want(found, "ledger", reconciler.VerdictOK, "none yet at postgres://")
+	p.want(found, "clock of PostgreSQL", reconciler.VerdictOK, "from this machine's")
+	p.want(found, "secret keys", reconciler.VerdictWarning, "--secret-key-file")
+	p.want(found, "state", reconciler.VerdictWarning, "--state-url")
+	store, err := ledger.Open(t.Context(), url, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := store.ID()
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, _ = p.see("--ledger", url)
+	p.want(found, "ledger", reconciler.VerdictOK, id+", schema ")
+}
