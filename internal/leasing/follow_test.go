@@ -117,7 +117,7 @@ func (f *feed) use(agent string) {
 
 // follow follows from an event on until enough.
 func (f *feed) follow(e *leasing.Engine, after int64, see func(sandbox.Event) (enough bool)) {
-	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Minute) // machines are busy, and this only bounds what hangs
 	defer cancel()
 	enough := errors.New("enough")
 	err := e.FollowEvents(ctx, sandbox.EventFilter{AfterID: after}, func(ev sandbox.Event) error {
