@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -259,14 +261,6 @@ func TestAccExamples(t *testing.T) {
 			tf.Run(chdir, "destroy", "-auto-approve", "-input=false")
 		})
 	}
-	t.Run("data-sources of an empty ledger", func(t *testing.T) {
-		t.Parallel()
-		providertest.New(t)
-		tf := copyExamples(t)
-		for _, name := range []string{"cost", "drift", "environments", "events", "leases", "price_book"} {
-			tf.Run("-chdir=examples/data-sources/sandbox_"+name, "apply", "-auto-approve", "-input=false")
-		}
-	})
 	t.Run("validate", func(t *testing.T) {
 		t.Parallel()
 		providertest.New(t)
@@ -279,6 +273,41 @@ func TestAccExamples(t *testing.T) {
 			tf.Run("-chdir="+strings.TrimPrefix(dir, "../"), "validate")
 		}
 	})
+}
+
+// Every example of a data source is applied, in one configuration, where there are the game and the player
+// that they are about.
+func TestAccExamplesOfDataSources(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, "")
+	w.Watch(tf.LedgerURL())
+	service := w.ServiceOn(tf.LedgerURL())
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
+	}})
+	w.Must(err)
+	t.Cleanup(func() {
+		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: "catan-7", Force: true}))
+	})
+	_, err = service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:kira", EnvironmentID: "catan-7", Owner: "test"})
+	w.Must(err)
+	examples, err := filepath.Glob("../examples/data-sources/*/data-source.tf")
+	if err != nil || len(examples) != len(provider.New("test")().DataSources(t.Context())) {
+		t.Fatalf("found %v, %v", examples, err)
+	}
+	for _, example := range examples {
+		// An image of that name is built by the example of another test.
+		text := strings.ReplaceAll(read(t, example), "examples/rpg-hero:latest", w.Image)
+		tf.Write(filepath.Base(filepath.Dir(example))+".tf", text)
+	}
+	said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color")
+	for _, output := range []string{"catan_is_open = true", `"did:plc:kira" = "awake"`, "total_usd = \"0.00\"", `"catan-7" = "` + w.Image + `"`} {
+		if !strings.Contains(said, output) {
+			t.Errorf("the outputs do not say %s:\n%s", output, said)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
 // copyExamples copies all examples, with the word where the provider comes from in each.

@@ -104,10 +104,11 @@ func (w *World) Embedded() string {
 // what happens in games, or behind Terraform's back, is done with it.
 func (w *World) Service() sandbox.Service {
 	w.Helper()
-	return w.service(w.LedgerURL)
+	return w.ServiceOn(w.LedgerURL)
 }
 
-func (w *World) service(url string) *leasing.Engine {
+// ServiceOn is the lease service on another ledger.
+func (w *World) ServiceOn(url string) sandbox.Service {
 	w.Helper()
 	executor, err := docker.New(docker.Config{})
 	w.Must(err)
