@@ -71,9 +71,8 @@ func TestAChangeWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 func TestAnAPIThatCannotBeReachedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
-	d, err := deploy.New(deploy.Config{AccountID: account, Token: token, BaseURL: closed.URL, Attempts: 1})
+	const nobody = "http://127.0.0.1:1" // a port that no test listens on
+	d, err := deploy.New(deploy.Config{AccountID: account, Token: token, BaseURL: nobody, Attempts: 1})
 	w.must(err)
 	_, err = d.Deploy(t.Context(), wanted())
 	w.wantCode(err, sandbox.Unavailable)
