@@ -49,5 +49,9 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	if said := p.Warning(t, "Leases Of Environment "+w.Name+" Keep Their Image").Detail; !strings.Contains(said, ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "becomes "+newer) {
 		t.Errorf("it says %q", said)
 	}
+	// What Terraform wrote names the environment by a word and not by reference, so that it knows no order
+	// and would destroy both at once; an environment with a lease of another owner refuses that.
+	_, err = service.Release(t.Context(), sandbox.LeaseRef{ID: ann.Lease.ID})
+	w.Must(err)
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
