@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 
 	"github.com/docker/docker/api/types/build"
@@ -30,20 +29,17 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 	}
 	b.cache.RLock()
 	defer b.cache.RUnlock()
-	labels := maps.Clone(nonNil(spec.Labels))
-	labels[ContextHashLabel] = hash
+	options := spec.buildOptions(hash)
+	if spec.BuildKit {
+		return b.byBuildKit(ctx, engine, spec, hash, options, log)
+	}
+	return b.carryOut(ctx, engine, spec, hash, options, log)
+}
+
+// carryOut sends the context to the engine and follows the build to its end.
+func (b *Builder) carryOut(ctx context.Context, engine Engine, spec Spec, hash string, options build.ImageBuildOptions, log func(string)) (id string, err error) {
 	sending := spec.send(hash)
-	resp, err := engine.ImageBuild(ctx, sending.body, build.ImageBuildOptions{
-		Version:     build.BuilderV1,
-		Dockerfile:  spec.dockerfile(),
-		BuildArgs:   pointers(spec.Args),
-		Target:      spec.Target,
-		Platform:    spec.Platform,
-		Labels:      labels,
-		NoCache:     spec.NoCache,
-		Remove:      true,
-		ForceRemove: true,
-	})
+	resp, err := engine.ImageBuild(ctx, sending.body, options)
 	if err != nil {
 		if cause := sending.stop(); cause != nil {
 			return "", cause
@@ -145,6 +141,7 @@ func buildFailed(ctx context.Context, spec Spec, err error) error {
 // readLog reads the engine's answer to its end and returns the id of the image.
 func readLog(body io.Reader, log func(string)) (id string, err error) {
 	lines := &tail{log: log}
+	steps := &trace{lines, map[string]bool{}}
 	for d := json.NewDecoder(body); ; {
 		var m jsonmessage.JSONMessage
 		switch err := d.Decode(&m); {
@@ -163,7 +160,11 @@ func readLog(body io.Reader, log func(string)) (id string, err error) {
 			lines.flush()
 			return "", &buildError{m.Error.Message, lines.last}
 		}
-		if m.Aux != nil {
+		if m.Aux != nil && m.ID == traceID {
+			if err := steps.read(m); err != nil {
+				return "", err
+			}
+		} else if m.Aux != nil {
 			var result build.Result
 			if err := json.Unmarshal(*m.Aux, &result); err == nil && result.ID != "" {
 				id = result.ID

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ const callTimeout = time.Minute
 // Engine is the part of a Docker Engine's API that images need; *client.Client has it.
 type Engine interface {
 	ImageBuild(ctx context.Context, buildContext io.Reader, options build.ImageBuildOptions) (build.ImageBuildResponse, error)
+	BuildCancel(ctx context.Context, id string) error
+	DialHijack(ctx context.Context, url, proto string, meta map[string][]string) (net.Conn, error)
 	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
 	ImageTag(ctx context.Context, source, target string) error
 	ImagePush(ctx context.Context, ref string, options image.PushOptions) (io.ReadCloser, error)

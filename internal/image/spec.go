@@ -31,6 +31,10 @@ type Spec struct {
 	Labels   map[string]string
 	// NoCache has every step carried out again. It is how to build and not what, so no part of the hash.
 	NoCache bool
+	// BuildKit has the engine's BuildKit build, in place of its classic builder. No part of the hash.
+	BuildKit bool
+	// Secrets are what RUN --mount=type=secret,id=… finds. They need BuildKit and are no part of the hash.
+	Secrets map[string]sandbox.Secret
 }
 
 func (s Spec) dockerfile() string {

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// produce makes what the plan asks for, of what the state, which may be nil, has: the image, its tags
+// produce makes what the plan asks for, of what the state, which may be nil, and the configuration have: the image, its tags
 // and its copies, in this order. What it has reached it writes into the model, also when it fails;
 // made is false when there is no image then.
-func (r *Resource) produce(ctx context.Context, m, state *Model, c *registry.Client) (made bool, diags diag.Diagnostics) {
+func (r *Resource) produce(ctx context.Context, m, state, config *Model, c *registry.Client) (made bool, diags diag.Diagnostics) {
 	want, diags := m.tags(ctx)
 	if diags.HasError() {
 		return false, diags
@@ -27,7 +27,7 @@ func (r *Resource) produce(ctx context.Context, m, state *Model, c *registry.Cli
 	if m.mirrored() {
 		return r.mirror(ctx, m, c, want)
 	}
-	if diags.Append(r.onEngine(ctx, m, state, c)...); diags.HasError() {
+	if diags.Append(r.onEngine(ctx, m, state, config, c)...); diags.HasError() {
 		return false, diags
 	}
 	done, d := r.tag(ctx, m, want)
@@ -53,7 +53,7 @@ func (m *Model) reached(ctx context.Context, tags, where []string) diag.Diagnost
 }
 
 // onEngine has the engine build or pull the image, if it does not have it.
-func (r *Resource) onEngine(ctx context.Context, m, state *Model, c *registry.Client) diag.Diagnostics {
+func (r *Resource) onEngine(ctx context.Context, m, state, config *Model, c *registry.Client) diag.Diagnostics {
 	instance, err := r.provider.Images.Instance(ctx)
 	if err != nil {
 		return diagnose.Failed("Making Image Failed", err, nil)
@@ -61,7 +61,7 @@ func (r *Resource) onEngine(ctx context.Context, m, state *Model, c *registry.Cl
 	id := m.ImageID.ValueString()
 	if m.ImageID.IsUnknown() {
 		var diags diag.Diagnostics
-		if id, diags = r.obtain(ctx, m, state, c); diags.HasError() {
+		if id, diags = r.obtain(ctx, m, state, config, c); diags.HasError() {
 			return diags
 		}
 	}
@@ -73,14 +73,14 @@ func (r *Resource) onEngine(ctx context.Context, m, state *Model, c *registry.Cl
 }
 
 // obtain builds the image, or pulls what a registry has, and returns its id.
-func (r *Resource) obtain(ctx context.Context, m, state *Model, c *registry.Client) (string, diag.Diagnostics) {
+func (r *Resource) obtain(ctx context.Context, m, state, config *Model, c *registry.Client) (string, diag.Diagnostics) {
 	switch {
 	case m.Source != nil:
 		return r.pull(ctx, m.Source.pinned(m.Digest.ValueString()), c)
 	case state.keeps(m): // so only the engine lost it
 		return r.pull(ctx, state.pinned(), c)
 	default:
-		return r.build(ctx, m)
+		return r.build(ctx, m, config)
 	}
 }
 
@@ -97,11 +97,13 @@ func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) 
 	return img.ID, nil
 }
 
-func (r *Resource) build(ctx context.Context, m *Model) (string, diag.Diagnostics) {
+func (r *Resource) build(ctx context.Context, m, config *Model) (string, diag.Diagnostics) {
 	spec, diags := m.Build.expand(ctx)
-	if diags.HasError() {
+	secrets, d := config.Build.secrets(ctx)
+	if diags.Append(d...); diags.HasError() {
 		return "", diags
 	}
+	spec.Secrets = secrets
 	const failed = "Building Image Failed"
 	if m.ContextHash.IsUnknown() {
 		hash, err := spec.Hash()

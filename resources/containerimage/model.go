@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // Model is the resource in configuration, plan and state.
@@ -44,6 +45,13 @@ type Build struct {
 	Platform   types.String `tfsdk:"platform"`
 	Labels     types.Map    `tfsdk:"labels"`
 	NoCache    types.Bool   `tfsdk:"no_cache"`
+	Builder    types.String `tfsdk:"builder"`
+	Secrets    types.Map    `tfsdk:"secrets"`
+}
+
+// BuildSecret is an element of secrets, which has its id. Plan and state never hold its value.
+type BuildSecret struct {
+	Value types.String `tfsdk:"value_wo"`
 }
 
 // known reports whether everything that the image is built from is known.
@@ -66,6 +74,7 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 		Target:     b.Target.ValueString(),
 		Platform:   b.Platform.ValueString(),
 		NoCache:    b.NoCache.ValueBool(),
+		BuildKit:   b.Builder.ValueString() == builderBuildKit || b.Builder.IsNull() && len(b.Secrets.Elements()) > 0,
 	}
 	var diags diag.Diagnostics
 	if !b.Args.IsNull() {
@@ -75,6 +84,20 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 		diags.Append(b.Labels.ElementsAs(ctx, &spec.Labels, false)...)
 	}
 	return spec, diags
+}
+
+// secrets returns the values of secrets, which only a configuration has.
+func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Diagnostics) {
+	var list map[string]BuildSecret
+	if b.Secrets.IsNull() {
+		return nil, nil
+	}
+	diags := b.Secrets.ElementsAs(ctx, &list, false)
+	values := make(map[string]sandbox.Secret, len(list))
+	for id, secret := range list {
+		values[id] = sandbox.Secret(secret.Value.ValueString())
+	}
+	return values, diags
 }
 
 // mirrored reports whether the image is copied from registry to registry, without the engine.

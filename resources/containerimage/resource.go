@@ -87,7 +87,7 @@ func (r *Resource) make(ctx context.Context, m, state, config *Model) (made bool
 			return false, diags
 		}
 	}
-	return r.produce(ctx, m, state, c)
+	return r.produce(ctx, m, state, config, c)
 }
 
 // Read looks for the image and its tags wherever there are copies. Only the word of engine or registry

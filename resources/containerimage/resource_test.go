@@ -307,6 +307,31 @@ resource "sandbox_container_image" "test" {
 	})
 }
 
+// A secret of the build reaches the step that asks for it, and neither plan nor state.
+func TestAccContainerImageSecrets(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	dockerfile := fmt.Sprintf(`FROM %s\nLABEL test=%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`, w.Image, w.Name)
+	conf := func(build string) string {
+		return built(w, player(t, w.Name), fmt.Sprintf("dockerfile_inline = \"%s\"\n%s", dockerfile, build), "")
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             removed(w, w.Name+":latest"),
+		Steps: []resource.TestStep{
+			{Config: conf(`secrets = { token = { value_wo = "wrong" } }`), ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*exit\s+code:\s+1`)},
+			{Config: conf(`builder = "classic"`), ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*BuildKit`)},
+			{
+				Config: conf(`secrets = { token = { value_wo = "hunter2" } }`),
+				ConfigStateChecks: []statecheck.StateCheck{
+					value("image_id", knownvalue.NotNull()), statecheck.ExpectKnownValue(address, tfjsonpath.New("build").AtMapKey("secrets").AtMapKey("token").AtMapKey("value_wo"), knownvalue.Null()),
+				},
+			},
+			{Config: conf(`builder = "buildkit"`), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+		},
+	})
+}
+
 func TestAccContainerImageErrors(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -30,6 +30,12 @@ const (
 	onDestroyDelete = "delete"
 )
 
+// The values of builder.
+const (
+	builderClassic  = "classic"
+	builderBuildKit = "buildkit"
+)
+
 // Schema describes the resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -40,7 +46,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"Base images are not part of the hash: pin them by digest.\n\n" +
 			"Only the context that was approved is built. One that changes between plan and apply is an error and nothing is built: Terraform plans once more before it applies and then reports an " +
 			"inconsistent final plan for `context_hash`; a change later than that is the provider's own error. Plan again in both cases.\n\n" +
-			"The engine's classic builder is used, so `RUN --mount` and other BuildKit syntax are not available.",
+			"The engine's classic builder is used, or with `builder = \"buildkit\"` its BuildKit, which `RUN --mount` and secrets need.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
 			"build":         buildBlock(),
@@ -160,7 +166,29 @@ func buildBlock() schema.Block {
 				MarkdownDescription: "Whether a build carries out every step again. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `false`.",
 				Optional:            true,
 			},
+			"builder": schema.StringAttribute{
+				MarkdownDescription: "What of the engine builds: `classic` or `buildkit`, which Docker has since 18.09. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `buildkit` where there are `secrets`, else `classic`.",
+				Optional:            true,
+				Validators:          []validator.String{stringvalidator.OneOf(builderClassic, builderBuildKit)},
+			},
+			"secrets": secretsAttribute(),
 		},
+	}
+}
+
+func secretsAttribute() schema.MapNestedAttribute {
+	return schema.MapNestedAttribute{
+		MarkdownDescription: "Secrets by id, of at most 500 KiB each, for steps of BuildKit that ask for them: `RUN --mount=type=secret,id=token` finds `/run/secrets/token`. " +
+			"They get into no layer, and are no part of the hash: a changed one by itself builds nothing. Changed in place. Default: none.",
+		Optional: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"value_wo": schema.StringAttribute{
+				MarkdownDescription: "The value, best of an ephemeral variable or resource. It is in no plan and no state. Needs Terraform 1.11.",
+				Required:            true,
+				Sensitive:           true,
+				WriteOnly:           true,
+			},
+		}},
 	}
 }
 
