@@ -311,7 +311,8 @@ resource "sandbox_container_image" "test" {
 func TestAccContainerImageSecrets(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	dockerfile := fmt.Sprintf(`FROM %s\nLABEL test=%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`, w.Image, w.Name)
+	// The file keeps the step out of the cache of other tests: a label would not.
+	dockerfile := fmt.Sprintf(`FROM %s\nCOPY rules.txt /%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`, w.Image, w.Name)
 	conf := func(build string) string {
 		return built(w, player(t, w.Name), fmt.Sprintf("dockerfile_inline = \"%s\"\n%s", dockerfile, build), "")
 	}
