@@ -263,6 +263,6 @@ func portOpens(t *testing.T, w *world) {
 			t.Errorf("wait for a port that opens later: %v", err)
 		}
 	})
-	w.keepRunning(t, h, process("sh", "-c", "sleep 1; exec nc -l -p 8080"))
+	w.keepRunning(t, h, process("sh", "-c", "sleep 1; nc -l -p 8080; sleep 1h"))
 	waiting.Wait()
 }

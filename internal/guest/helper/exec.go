@@ -98,5 +98,8 @@ func (g Guests) AwaitPort(ctx context.Context, h sandbox.Handle, port int) error
 	defer gone.Close()
 	name := strconv.Itoa(port)
 	_, err := g.onCommand(ctx, h, "port "+name, Call{Args: []string{"port", "-port", name}, Stdin: waits, Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil && ctx.Err() != nil { // wherever in the call that was: to wait changes nothing
+		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: nobody listened to port %d in time: %w", g.backend, h.SandboxID, port, ctx.Err())
+	}
 	return err
 }
