@@ -321,7 +321,10 @@ func TestAccContainerImageSecrets(t *testing.T) {
 		CheckDestroy:             removed(w, w.Name+":latest"),
 		Steps: []resource.TestStep{
 			{Config: conf(`secrets = { token = { value_wo = "wrong" } }`), ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*exit\s+code:\s+1`)},
-			{Config: conf(`builder = "classic"`), ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*BuildKit`)},
+			{ // without the step before, of which the classic builder would leave an image
+				Config:      strings.Replace(conf(`builder = "classic"`), `COPY rules.txt /`+w.Name+`\n`, "", 1),
+				ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*BuildKit`),
+			},
 			{
 				Config: conf(`secrets = { token = { value_wo = "hunter2" } }`),
 				ConfigStateChecks: []statecheck.StateCheck{
