@@ -41,3 +41,10 @@ type DiskUsage struct {
 	Files    int64 `json:"files"`
 	Complete bool  `json:"complete"`
 }
+
+// Usage is what a sandbox uses, as a JSON value.
+type Usage struct {
+	CPUTime     time.Duration `json:"cpu_ns"` // since it started
+	MemoryBytes int64         `json:"memory_bytes"`
+	PIDs        int64         `json:"pids"`
+}

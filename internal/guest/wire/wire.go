@@ -40,6 +40,9 @@ const (
 	ProblemConflict = "conflict"
 )
 
+// DataEmpty is the fingerprint of a directory that holds nothing.
+const DataEmpty = "empty"
+
 // Result is how a helper ended.
 type Result struct {
 	ExitCode  int           `json:"exit_code"`
@@ -52,6 +55,9 @@ type Result struct {
 	Dropped     bool  `json:"dropped,omitempty"`
 	// Shell is what a command line has left behind, nil when its shell did not tell.
 	Shell *ShellState `json:"shell,omitempty"`
+	// Data is a fingerprint of /data once the work was done: another content has another one. It is "" where
+	// it was not asked for or cannot be told.
+	Data string `json:"data,omitempty"`
 	// Problem is set when the helper itself failed, not the command that it ran.
 	Problem string `json:"problem,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -16,6 +16,10 @@
 //	guest tar-out -path <path>                             packs a path
 //	guest tar-in | tar-out -base64 …                       has its path in base64, for names that are not UTF-8
 //	guest file    -request <json>                          works on one path, as wire.FileRequest says
+//	guest save    -path <dir> -unless <fingerprint> -limit <n> packs all of a directory while nothing else runs
+//	guest save    -end …                                   … which it ends before
+//	guest usage                                            says what the sandbox uses
+//	guest exec | tar-in | file -data …                     also reports the fingerprint of /data, as wire.Result has it
 //	guest secrets                                          puts the files on stdin into /run/secrets
 //
 // All but init answer in the protocol of package wire on their standard output.
@@ -32,6 +36,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 func main() {
@@ -39,7 +44,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest init | exec | follow | port | kill | tar-in | tar-out | file | secrets")
+		fatal("usage: guest init | exec | follow | port | kill | tar-in | tar-out | save | file | usage | secrets")
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
@@ -62,6 +67,10 @@ func main() {
 		shell    = flags.Bool("shell", false, "the command is one line for the image's shell")
 		toFile   = flags.Int("descriptor", -1, "where to write the state of a shell")
 		pipe     = flags.Uint64("pipe", 0, "the inode that this must be")
+		unless   = flags.String("unless", "", "do not pack what has this fingerprint")
+		limit    = flags.Int64("limit", 0, "do not pack files of more bytes; 0 packs any")
+		end      = flags.Bool("end", false, "end all other processes first")
+		data     = flags.Bool("data", false, "report the fingerprint of /data")
 		request  = flags.String("request", "", "what to do with one path, as wire.FileRequest")
 	)
 	if err := flags.Parse(os.Args[2:]); err != nil {
@@ -96,10 +105,17 @@ func main() {
 		r = problem(storeSecrets(os.Stdin))
 	case "tar-out":
 		r = problem(onPath(*path, *encoded, func(path string) error { return pack(path, out.Stdout()) }))
+	case "save":
+		r = runSave(*path, *unless, *limit, *end, out.Stdout())
+	case "usage":
+		r = problem(sample(out.Stdout()))
 	case "file":
 		r = problem(runFile(*request, os.Stdin, out.Stdout()))
 	default:
 		fatal("no command %q", name)
+	}
+	if *data {
+		r.Data = fingerprint(sandbox.StateDir)
 	}
 	if err := out.Result(r); err != nil {
 		fatal("report the result: %v", err)

@@ -43,6 +43,7 @@ func pack(p string, out io.Writer) error {
 type packer struct {
 	tw   *tar.Writer
 	root *os.Root
+	kept *kept // nil for what is copied, where each name is a file of its own
 }
 
 // tree writes a directory of the root and all below it. It walks by itself: io/fs takes no names
@@ -93,6 +94,11 @@ func (w packer) names(dir string) ([]string, error) {
 func (w packer) entry(name, as string, info fs.FileInfo) error {
 	switch {
 	case info.Mode().IsRegular():
+		if w.kept != nil {
+			if first := w.kept.first(info, as); first != "" {
+				return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: as, Linkname: first})
+			}
+		}
 		return w.file(name, as)
 	case info.IsDir():
 		return w.header(info, as+"/", "")
@@ -100,6 +106,11 @@ func (w packer) entry(name, as string, info fs.FileInfo) error {
 		link, err := w.root.Readlink(name)
 		if err != nil {
 			return ignoreGone(name, err)
+		}
+		if w.kept != nil {
+			if link = linkInside(w.kept.dir, name, link); link == "" {
+				return nil
+			}
 		}
 		return w.header(info, as, link)
 	default:

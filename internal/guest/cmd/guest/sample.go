@@ -1,0 +1,55 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// sample writes what the sandbox uses, as its cgroup says (version 2, then 1).
+func sample(out io.Writer) error {
+	u := wire.Usage{PIDs: int64(len(processes()))}
+	micros, err := field("/sys/fs/cgroup/cpu.stat", "usage_usec ")
+	u.CPUTime = time.Duration(micros) * time.Microsecond
+	if err != nil {
+		var nanos int64
+		if nanos, err = field("/sys/fs/cgroup/cpuacct/cpuacct.usage", ""); err != nil {
+			return fmt.Errorf("read the CPU time of the sandbox: %w", err)
+		}
+		u.CPUTime = time.Duration(nanos)
+	}
+	u.MemoryBytes, err = field("/sys/fs/cgroup/memory.current", "")
+	cache, cacheErr := field("/sys/fs/cgroup/memory.stat", "inactive_file ")
+	if err != nil {
+		if u.MemoryBytes, err = field("/sys/fs/cgroup/memory/memory.usage_in_bytes", ""); err != nil {
+			return fmt.Errorf("read the memory of the sandbox: %w", err)
+		}
+		cache, cacheErr = field("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ")
+	}
+	if cacheErr == nil && cache < u.MemoryBytes { // the kernel may drop it
+		u.MemoryBytes -= cache
+	}
+	return json.NewEncoder(out).Encode(u)
+}
+
+// field reads the number that follows a name at the beginning of a line.
+func field(file, name string) (int64, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			return strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no line %q", file, name)
+}
