@@ -44,6 +44,13 @@ type Capabilities struct {
 	Exec bool
 	// FullNetwork: a sandbox may have a network of its own (NetworkFull).
 	FullNetwork bool
+	// WarmPool: Assign works, and so sandboxes may wait for their leases.
+	WarmPool bool
+	// Confined: what shuts a sandbox in is this program's, as Confinement says. Elsewhere it is the backend's
+	// own, and secrets may lie on a disk that ends with the sandbox.
+	Confined bool
+	// Disk: a sandbox that was stopped finds its files as they were. Without, all but /data is gone.
+	Disk bool
 }
 
 // EnvironmentRef names what an environment has on a backend instance.
@@ -90,6 +97,10 @@ type SandboxSpec struct {
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime: the sandbox ends itself then, whoever is away.
 	Deadline time.Time
+	// TTL, SleepAfter and ExpiryConditions are those that the lease was made with, for a backend that keeps
+	// records of its own. They may change, and a backend ends or rests nothing by them.
+	TTL, SleepAfter  Duration
+	ExpiryConditions []string
 	// Config is written to /workspace/config.json before the first command.
 	Config []byte
 }

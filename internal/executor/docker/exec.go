@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types"
@@ -99,14 +98,10 @@ func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helper.Cal
 }
 
 func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, types.HijackedResponse, error) {
-	user := call.User // "" is the sandbox's own
-	if user != "" && !strings.Contains(user, ":") {
-		user += ":" + user // the engine would take group 0
-	}
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
 		return e.api.ContainerExecCreate(ctx, sandboxName(h), container.ExecOptions{
-			User: user, Env: assignments(call.Env), Cmd: append([]string{guest.Path}, call.Args...),
+			User: call.User, Env: assignments(call.Env), Cmd: append([]string{guest.Path}, call.Args...),
 			AttachStdin: call.Stdin != nil, AttachStdout: true, AttachStderr: true,
 		})
 	})

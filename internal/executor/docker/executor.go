@@ -122,7 +122,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, FullNetwork: true}
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

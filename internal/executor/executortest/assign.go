@@ -27,6 +27,14 @@ func testAssign(t *testing.T, cfg Config) {
 	}
 }
 
+// needPool skips a test on a backend whose sandboxes cannot wait for their leases.
+func (w *world) needPool(t *testing.T) {
+	t.Helper()
+	if !w.x.Capabilities().WarmPool {
+		t.Skip("the backend has no warm pools")
+	}
+}
+
 // spawnPooled makes a sandbox for nobody, and returns its spec as it will be for an agent.
 func (w *world) spawnPooled(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.SandboxSpec {
 	t.Helper()
@@ -41,6 +49,7 @@ func (w *world) spawnPooled(t *testing.T, change ...func(*sandbox.SandboxSpec)) 
 }
 
 func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
+	w.needPool(t)
 	asleep := sandbox.StateStopped
 	if mode == sandbox.SleepPause {
 		if asleep = sandbox.StatePaused; !w.x.Capabilities().Pause {
@@ -79,6 +88,7 @@ func (w *world) wantLease(t *testing.T, spec sandbox.SandboxSpec) {
 }
 
 func assignAwake(t *testing.T, w *world) {
+	w.needPool(t)
 	spec := w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), spec))
 	must(t, w.x.Wake(t.Context(), spec.Handle))
@@ -99,6 +109,7 @@ func assignLeased(t *testing.T, w *world) {
 }
 
 func assignEarlier(t *testing.T, w *world) {
+	w.needPool(t)
 	w.needExec(t)
 	spec := w.spawnPooled(t)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
@@ -113,6 +124,7 @@ func assignEarlier(t *testing.T, w *world) {
 }
 
 func assignLater(t *testing.T, w *world) {
+	w.needPool(t)
 	w.needExec(t)
 	spec := w.spawnPooled(t, deadlineIn(3*time.Second)) // the agent's is in an hour
 	must(t, w.x.Assign(t.Context(), spec))
@@ -120,6 +132,7 @@ func assignLater(t *testing.T, w *world) {
 }
 
 func attackedLease(t *testing.T, w *world) {
+	w.needPool(t)
 	w.needExec(t)
 	spec := w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), spec))
@@ -138,6 +151,7 @@ func attackedLease(t *testing.T, w *world) {
 }
 
 func killAssigned(t *testing.T, w *world) { // the world looks for what is left
+	w.needPool(t)
 	waiting, taken := w.spawnPooled(t), w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), taken))
 	for _, spec := range []sandbox.SandboxSpec{waiting, taken} {

@@ -41,7 +41,7 @@ func forkBomb(t *testing.T, w *world) {
 	w.wantOutput(t, h, "echo still here", "still here\n")
 	u, err := w.x.Usage(t.Context(), h)
 	must(t, err)
-	if limit := resources().PIDs; u.PIDs > limit/2 {
+	if limit := w.resources().PIDs; u.PIDs > limit/2 {
 		t.Errorf("%d processes are left of a bomb limited to %d", u.PIDs, limit)
 	}
 }

@@ -15,7 +15,7 @@ func testDeadline(t *testing.T, cfg Config) {
 	w.needExec(t)
 	t.Run("a sandbox ends itself", func(t *testing.T) {
 		t.Parallel()
-		h := w.spawn(t, deadlineIn(2*time.Second))
+		h := w.spawn(t, deadlineIn(w.soon()))
 		w.awaitStopped(t, h)
 	})
 	t.Run("a paused sandbox ends as it thaws", func(t *testing.T) {
@@ -24,7 +24,7 @@ func testDeadline(t *testing.T, cfg Config) {
 	})
 	t.Run("a stopped sandbox runs nothing past it", func(t *testing.T) {
 		t.Parallel()
-		const in = 2 * time.Second
+		in := w.soon()
 		h := w.spawn(t, deadlineIn(in))
 		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
 		<-time.After(in)
@@ -43,6 +43,14 @@ func testDeadline(t *testing.T, cfg Config) {
 	})
 }
 
+// soon is a lifetime in which a sandbox starts, and has ended before long.
+func (w *world) soon() time.Duration {
+	if w.StandIn { // it starts slowly
+		return 10 * time.Second
+	}
+	return 2 * time.Second
+}
+
 func deadlineIn(d time.Duration) func(*sandbox.SandboxSpec) {
 	return func(s *sandbox.SandboxSpec) { s.Deadline = time.Now().Add(d) }
 }
@@ -51,7 +59,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	if !w.x.Capabilities().Pause {
 		t.Skip("the backend cannot pause")
 	}
-	const in = 3 * time.Second
+	const in = 6 * time.Second // a busy machine takes some of it to start
 	h := w.spawn(t, deadlineIn(in))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	<-time.After(in)

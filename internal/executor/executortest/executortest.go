@@ -19,7 +19,15 @@ type Config struct {
 	New func(t *testing.T) sandbox.Executor
 	// Image has a POSIX shell and the usual commands, if the backend runs commands.
 	Image string
-	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for.
+	// MissingImage is not there; empty means one of a Docker engine. ImageUnseen: only Provision finds out.
+	MissingImage string
+	ImageUnseen  bool
+	// Resources are those of sandboxes; the zero value means few.
+	Resources sandbox.Resources
+	// StandIn: what runs here stands in for the backend, and limits neither memory nor network as that does.
+	StandIn bool
+	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
+	// sandboxes nobody else can remove has no RemoveBehindBack.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
 	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
 	Leftovers func(t *testing.T, ledgerID string) []string
@@ -80,11 +88,22 @@ func (w *world) needExec(t *testing.T) {
 }
 
 func (w *world) environment() sandbox.EnvironmentSpec {
-	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: resources()}.WithDefaults()
+	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources()}.WithDefaults()
 }
 
-func resources() sandbox.Resources {
+func (w *world) resources() sandbox.Resources {
+	if w.Resources != (sandbox.Resources{}) {
+		return w.Resources
+	}
 	return sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64}
+}
+
+// needBackend skips a test of limits that a stand-in does not have.
+func (w *world) needBackend(t *testing.T) {
+	t.Helper()
+	if w.StandIn {
+		t.Skip("what runs here stands in for the backend, and has other limits")
+	}
 }
 
 func (w *world) cleanUp(t *testing.T) {
@@ -118,7 +137,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
 		LeaseID: sandbox.LeaseID(agent, w.ref.EnvironmentID), Generation: 1, AgentDID: agent,
-		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: resources(), Network: sandbox.NetworkNone,
+		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: w.resources(), Network: sandbox.NetworkNone,
 		SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
 		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
 	}

@@ -190,7 +190,7 @@ func followOutput(t *testing.T, w *world) {
 	if out.String() != "first\nlast\n" || errs.String() != "lem\n" || res.ExitCode != 3 || res.StdoutBytes != 11 || res.StderrBytes != 8 {
 		t.Errorf("%q, %q, %+v", out.String(), errs.String(), res)
 	}
-	id = w.detached(t, h, named(t, "sh", "-c", "sleep 1; yes 1234567 | head -c 20000000; echo end >&2"))
+	id = w.detached(t, h, named(t, "sh", "-c", "sleep 3; yes 1234567 | head -c 20000000; echo end >&2"))
 	kept, res := w.follow(t, h, id, 0)
 	if len(kept) != 16<<20 || !strings.HasPrefix(kept, "1234567\n") || !res.Truncated || res.StdoutBytes != 20_000_000 || res.ExitCode != 0 {
 		t.Errorf("%d bytes were kept, %+v", len(kept), res)

@@ -11,6 +11,9 @@ import (
 func testHardening(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
+	if !w.x.Capabilities().Confined {
+		t.Skip("the backend shuts sandboxes in by itself")
+	}
 	shared := w.spawn(t)
 	for _, row := range hardened {
 		t.Run(row.name, func(t *testing.T) {

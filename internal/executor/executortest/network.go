@@ -25,6 +25,7 @@ func full(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkFull }
 
 func (w *world) needFull(t *testing.T) {
 	t.Helper()
+	w.needBackend(t)
 	if !w.x.Capabilities().FullNetwork {
 		t.Skip("the backend gives no sandbox a network of its own")
 	}
@@ -38,6 +39,7 @@ func (w *world) address(t *testing.T, h sandbox.Handle) string {
 
 func noNetwork(t *testing.T, w *world) {
 	w.needExec(t)
+	w.needBackend(t)
 	h := w.spawn(t)
 	w.wantOutput(t, h, "ls /sys/class/net; ip route; ip -6 route | grep -v ' lo '", "lo\n")
 }

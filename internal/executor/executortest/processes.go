@@ -156,6 +156,9 @@ func portClosed(t *testing.T, w *world, h sandbox.Handle) {
 }
 
 func processPaused(t *testing.T, w *world) {
+	if !w.x.Capabilities().Pause {
+		t.Skip("the backend cannot pause")
+	}
 	h := w.spawn(t)
 	id := w.keepRunning(t, h, process("sleep", "4s"))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))

@@ -102,7 +102,7 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 
 // Capabilities implements sandbox.Executor.
 func (x *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, CPUTime: true}
+	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true}
 }
 
 // Close implements sandbox.Executor.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -20,8 +21,10 @@ type Call struct {
 	ID string
 	// Detached: what it runs goes on when its caller leaves, and the sandbox is in use until it has ended.
 	Detached bool
-	User     string // "" is the sandbox's own
-	Env      map[string]string
+	// Quiet: it is no use of the sandbox, which may fall asleep.
+	Quiet bool
+	User  string // "" is the sandbox's own
+	Env   map[string]string
 	// Limit is after what time it has ended, 0 where nobody knows.
 	Limit          time.Duration
 	Stdin          io.Reader
@@ -72,6 +75,9 @@ func resultOf(res wire.Result) sandbox.ExecResult {
 
 // onCommand makes a call about a command, and an error of the report that it could not do its work.
 func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string, c Call) (wire.Result, error) {
+	if c.User != "" && !strings.Contains(c.User, ":") {
+		c.User += ":" + c.User // an engine would take group 0
+	}
 	res, err := g.run(ctx, h, c)
 	if err != nil {
 		return wire.Result{}, err
