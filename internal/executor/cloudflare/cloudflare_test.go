@@ -24,6 +24,8 @@ func TestWorker(t *testing.T) {
 	w := &world{t, server, server.Worker()}
 	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(w.with(t)) })
 	t.Run("Exec", func(t *testing.T) { testExec(w.with(t)) })
+	t.Run("Data", func(t *testing.T) { testData(w.with(t)) })
+	t.Run("Observe", func(t *testing.T) { testObserve(w.with(t)) })
 	t.Run("Hazards", func(t *testing.T) { testHazards(w.with(t)) })
 	t.Run("Signature", func(t *testing.T) { testSignature(w.with(t)) })
 }

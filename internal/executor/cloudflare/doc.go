@@ -3,21 +3,40 @@
 //
 //	Worker (this package) ──signed HTTPS──> Worker ──> Durable Object ──exec──> guest in the container
 //
-// It is not a backend yet, and an environment with backend = "cloudflare" is refused. What is here works by
-// itself: a sandbox is made, looked at without waking it, put to sleep, woken and ended; commands run in it,
-// streamed, and can be followed by another caller; it falls asleep and ends by the alarm of its Durable Object when nobody else is there; and its
-// starts and stops are recorded. What is missing until it is a sandbox.Executor:
+// Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
+// by name, and speaks to each through a Worker. The service does not use it yet, so an environment with backend =
+// "cloudflare" is refused. A sandbox falls asleep and ends by the alarm of its Durable Object when nobody else is
+// there; /data outlives its container; and its starts and stops are recorded. Check refuses what this backend does not do: restricted networks, warm pools, mounts, and
+// settings of confinement, which is Cloudflare's. sleep_mode and pids_limit are not used.
 //
-//   - /data is not kept: a sandbox that was stopped has an empty disk. Period.Incarnation tells;
-//   - files, secrets and the export of /data. The guest does all of it already: each is a call of help;
-//   - lists of a ledger's sandboxes, which need a database beside the Durable Objects, and watching them;
-//   - warm pools, networks that are restricted, and deployment.
+// What needs a reconciler: an Executor gives its sandboxes a deadline and no other Limits, for the Worker does not
+// hear of leases that are renewed.
+//
+// # What is kept
+//
+// A container's disk ends with it. /data alone is kept: it is packed into an object in R2 when a command or a
+// transfer has ended well and has changed it, before its caller hears of that, so that a crash loses one turn at
+// most; and before a container is stopped, once its programs have ended. Before the first command of every start it
+// is unpacked. Whether it has changed the guest tells with each result, by a fingerprint that reads no file. While
+// it is packed every process stands still and no command begins, so that it is one moment's. It may have 512 MiB: a
+// sandbox with more cannot be put to sleep, which says why, and a crash loses all since. What is written after
+// the last command is lost at the deadline, as in a crash.
+//
+// The guest packs as user 0, who may read all files and stop the processes of every user. It leaves out links that
+// lead out of /data, sockets, pipes and devices.
+//
+// # The copy
+//
+// Nobody can list Durable Objects by name, or ask one without waking it: so each writes how its sandbox stands to
+// D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and use;
+// what fails is tried again by the alarm. Beside it stands sandbox_leases, a row for each agent in an environment,
+// which nothing here reads: the ledger decides, and the row is for whoever wants to see leases in Cloudflare.
 //
 // # One guest on both backends
 //
 // What happens inside of a container is not written again in TypeScript: the image has the program that is
 // process 1 and helper of every Docker sandbox (internal/guest), and the Worker runs it by ctx.container.exec,
-// as the Docker executor does by the engine's exec. Its frames pass through the Worker unread. So commands,
+// as the Docker executor does by the engine's exec. Of its frames the Worker reads the last alone, which says how a run ended. So commands,
 // their timeouts, what is kept of their output, and files are the same code, tested once. A port of its own
 // into the container was the other way: it would need its own authentication against sandboxed code, where exec
 // comes from outside.

@@ -97,7 +97,7 @@ func (m *mortal) die() {
 func (w *world) dieUnder(h sandbox.Handle, id string, detach bool) {
 	w.Helper()
 	line := &mortal{}
-	x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
 	w.must(err)
 	begun := writerFunc(func(p []byte) (int, error) { line.die(); return len(p), nil })
 	r, err := sandbox.ExecRequest{ID: id, Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()

@@ -42,11 +42,13 @@ type Period struct {
 
 // Standing is how a sandbox stands.
 type Standing struct {
-	LeaseID, AgentDID, Image string
-	Generation               int64
-	Deadline                 time.Time
-	State                    sandbox.State
-	CreatedAt, UsedAt        time.Time
+	EnvironmentID, LeaseID, AgentDID, Image string
+	Generation                              int64
+	Resources                               sandbox.Resources
+	Deadline                                time.Time
+	State                                   sandbox.State
+	// SavedAt is when /data was saved last, zero while it has held nothing.
+	CreatedAt, UsedAt, SavedAt time.Time
 	// Period is the last one.
 	Period Period
 }
@@ -54,17 +56,22 @@ type Standing struct {
 // settings are what the Worker keeps of a sandbox, as worker/src/settings.ts has them. Times and durations are
 // in milliseconds.
 type settings struct {
-	EnvironmentID string            `json:"environment_id"`
-	LeaseID       string            `json:"lease_id"`
-	AgentDID      string            `json:"agent_did"`
-	Generation    int64             `json:"generation"`
-	Image         string            `json:"image"`
-	Env           map[string]string `json:"env"`
-	Config        string            `json:"config"`
-	Internet      bool              `json:"internet"`
-	Deadline      int64             `json:"deadline"`
-	TTL           int64             `json:"ttl_ms"`
-	SleepAfter    int64             `json:"sleep_after_ms"`
+	EnvironmentID    string            `json:"environment_id"`
+	LeaseID          string            `json:"lease_id"`
+	AgentDID         string            `json:"agent_did"`
+	Generation       int64             `json:"generation"`
+	Type             string            `json:"environment_type"`
+	ExpiryConditions []string          `json:"expiry_conditions"`
+	Image            string            `json:"image"`
+	Resources        sandbox.Resources `json:"resources"`
+	Env              map[string]string `json:"env"`
+	Config           string            `json:"config"`
+	Internet         bool              `json:"internet"`
+	Deadline         int64             `json:"deadline_us"` // in microseconds
+	TTL              int64             `json:"ttl_ms"`
+	SleepAfter       int64             `json:"sleep_after_ms"`
+	LeaseTTL         int64             `json:"lease_ttl_ms"`
+	LeaseSleepAfter  int64             `json:"lease_sleep_after_ms"`
 }
 
 func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
@@ -80,7 +87,9 @@ func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
 	return settings{
 		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
 		Image: spec.Image, Env: env, Config: string(spec.Config), Internet: spec.Network == sandbox.NetworkFull,
-		Deadline: spec.Deadline.UnixMilli(), TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
+		Type: string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...), Resources: spec.Resources,
+		LeaseTTL: spec.TTL.D().Milliseconds(), LeaseSleepAfter: spec.SleepAfter.D().Milliseconds(),
+		Deadline: spec.Deadline.UnixMicro(), TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
 	}
 }
 
@@ -120,38 +129,47 @@ func checkSpec(spec sandbox.SandboxSpec) error {
 	return sandbox.InvalidFields("cloudflare: sandbox "+spec.SandboxID, f)
 }
 
-// Sleep stops the container, which gets 10 s to end; its files are gone then. Asleep is success. Errors: NotFound, Failed.
+// Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its programs have ended. Asleep is success. Errors: NotFound, Failed.
 func (w *Worker) Sleep(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
 }
 
-// Wake starts the container with an empty disk. Awake is success. Errors: NotFound, CapacityExceeded, Failed.
+// Wake starts the container with an empty disk, and /data as it was saved. Awake is success. Errors: NotFound, CapacityExceeded, Failed.
 func (w *Worker) Wake(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
 
-// Kill ends it and forgets it, but for its periods. Absent is success.
+// Kill ends it and forgets it, and what was saved of it, but for its periods. Absent is success.
 func (w *Worker) Kill(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodDelete, "", "end"), nil)
 }
 
 // Inspect looks at a sandbox without waking it. Errors: NotFound.
 func (w *Worker) Inspect(ctx context.Context, h sandbox.Handle) (Standing, error) {
-	var answer struct {
-		Settings  settings      `json:"settings"`
-		State     sandbox.State `json:"state"`
-		CreatedAt int64         `json:"created_at"`
-		UsedAt    int64         `json:"used_at"`
-		Period    period        `json:"period"`
-	}
+	var answer standing
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "", "look at it"), &answer); err != nil {
 		return Standing{}, err
 	}
-	s := answer.Settings
+	return answer.decode(), nil
+}
+
+// standing is a Standing as worker/src/sandbox.ts has it.
+type standing struct {
+	Settings  settings      `json:"settings"`
+	State     sandbox.State `json:"state"`
+	CreatedAt int64         `json:"created_at"`
+	UsedAt    int64         `json:"used_at"`
+	SavedAt   int64         `json:"saved_at"`
+	Period    period        `json:"period"`
+}
+
+func (a standing) decode() Standing {
+	s := a.Settings
 	return Standing{
-		LeaseID: s.LeaseID, AgentDID: s.AgentDID, Image: s.Image, Generation: s.Generation, Deadline: milliseconds(s.Deadline),
-		State: answer.State, CreatedAt: milliseconds(answer.CreatedAt), UsedAt: milliseconds(answer.UsedAt), Period: answer.Period.decode(),
-	}, nil
+		EnvironmentID: s.EnvironmentID, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Image: s.Image, Generation: s.Generation, Resources: s.Resources,
+		Deadline: time.UnixMicro(s.Deadline).UTC(), State: a.State, Period: a.Period.decode(),
+		CreatedAt: milliseconds(a.CreatedAt), UsedAt: milliseconds(a.UsedAt), SavedAt: milliseconds(a.SavedAt),
+	}
 }
 
 // Periods returns when a sandbox ran, in order; for a week also after its end. One that never was has none.

@@ -35,8 +35,9 @@ func spawnTwice(w *world) {
 		w.Errorf("after the second spawn: %+v, want %+v", second, first)
 	}
 	want := cloudflare.Standing{
-		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Image: spec.Image, Generation: 3, Deadline: spec.Deadline.UTC().Truncate(time.Millisecond),
-		State: sandbox.StateRunning, CreatedAt: first.CreatedAt, UsedAt: first.UsedAt,
+		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Image: spec.Image, Generation: 3, Resources: spec.Resources,
+		Deadline: spec.Deadline.UTC().Truncate(time.Microsecond),
+		State:    sandbox.StateRunning, CreatedAt: first.CreatedAt, UsedAt: first.UsedAt,
 		Period: cloudflare.Period{Incarnation: 1, StartedAt: first.Period.StartedAt},
 	}
 	if first != want || first.CreatedAt.Before(before) || first.Period.StartedAt.Before(first.CreatedAt) {

@@ -26,10 +26,12 @@ type head struct {
 	Limit int64 `json:"limit_ms"`
 	// Detached: it keeps the sandbox in use when its caller leaves.
 	Detached bool `json:"detached"`
+	// Quiet: it is no use of the sandbox.
+	Quiet bool `json:"quiet"`
 }
 
 func headOf(c helper.Call) head {
-	h := head{Args: c.Args, User: c.User, Env: c.Env, Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached}
+	h := head{Args: c.Args, User: c.User, Env: c.Env, Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached, Quiet: c.Quiet}
 	if h.Env == nil {
 		h.Env = map[string]string{}
 	}
@@ -65,8 +67,11 @@ func (w *Worker) request(ctx context.Context, h sandbox.Handle, call helper.Call
 	defer cancel()
 	r := onSandbox(h, http.MethodPost, "run", "run the guest")
 	body, sent := io.Pipe()
-	defer body.Close() // the answer is complete, or nobody waits for it
-	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, body)
+	hangUp := func() { _ = body.Close() } // never fails
+	defer hangUp()                        // the answer is complete, or nobody waits for it
+	traced, stop := whenBroken(ctx, hangUp)
+	defer stop()
+	req, err := http.NewRequestWithContext(traced, r.method, w.base+r.path, body)
 	if err != nil {
 		return wire.Result{}, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
 	}

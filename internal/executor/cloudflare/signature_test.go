@@ -24,7 +24,7 @@ func (f tamper) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (w *world) tampered(f tamper) *cloudflare.Worker {
 	w.Helper()
-	x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: f}})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: f}})
 	w.must(err)
 	return x
 }
@@ -84,14 +84,14 @@ func testSignature(w *world) {
 	for name, age := range map[string]time.Duration{"too old": 2 * time.Minute, "not yet": -2 * time.Minute} {
 		w.Run(name, func(t *testing.T) {
 			w := w.with(t)
-			x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: w.server.Key, Now: func() time.Time { return time.Now().Add(-age) }})
+			x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, Now: func() time.Time { return time.Now().Add(-age) }})
 			w.must(err)
 			w.wantError(x.Sleep(t.Context(), h), sandbox.Unavailable, "")
 		})
 	}
 	w.Run("another key", func(t *testing.T) {
 		w := w.with(t)
-		x, err := cloudflare.New(cloudflare.Config{URL: w.server.URL, Key: "another"})
+		x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: "another"})
 		w.must(err)
 		_, err = x.Instance(t.Context())
 		w.wantError(err, sandbox.Unavailable, "")

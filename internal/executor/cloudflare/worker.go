@@ -26,8 +26,8 @@ const (
 	maxAnswer = 4 << 20
 )
 
-// Config says where an environment's Worker is.
-type Config struct {
+// WorkerConfig says where an environment's Worker is.
+type WorkerConfig struct {
 	// URL is the Worker's address, such as https://catan-7.example.workers.dev.
 	URL string
 	// Key is what requests are signed with, the Worker's secret SIGNING_KEY.
@@ -46,8 +46,8 @@ type Worker struct {
 	http   *http.Client
 }
 
-// New returns the line to a Worker. It does not connect. Errors: Invalid.
-func New(cfg Config) (*Worker, error) {
+// NewWorker returns the line to a Worker. It does not connect. Errors: Invalid.
+func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: the Worker's address %q is no http or https URL", cfg.URL)
@@ -56,10 +56,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: Worker %s: there is no key to sign requests with", cfg.URL)
 	}
 	if cfg.HTTP == nil {
-		cfg.HTTP = &http.Client{Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
-			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
-		}}
+		cfg.HTTP = newClient()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -118,19 +115,11 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 			return sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, bytes.NewReader(body))
+	answer, err := w.send(ctx, r, body)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
-	}
-	w.signer.signBody(req, body)
-	answer, err := w.http.Do(req)
-	if err != nil {
-		return lost(r, err)
+		return err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return refusal(r, answer)
-	}
 	if out == nil {
 		return nil
 	}
@@ -138,6 +127,24 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 		return lost(r, fmt.Errorf("its answer cannot be read: %w", err))
 	}
 	return nil
+}
+
+// send sends a request and returns its answer once that is a success.
+func (w *Worker) send(ctx context.Context, r request, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, bytes.NewReader(body))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
+	}
+	w.signer.signBody(req, body)
+	answer, err := w.http.Do(req)
+	if err != nil {
+		return nil, lost(r, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		err := refusal(r, answer)
+		return nil, errors.Join(err, answer.Body.Close())
+	}
+	return answer, nil
 }
 
 // lost is the error of a request whose answer did not come.

@@ -8,6 +8,7 @@ package cloudflaretest
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"io"
@@ -34,6 +35,9 @@ const patience = 3 * time.Minute
 type Config struct {
 	// NoKey deploys the Worker without SIGNING_KEY.
 	NoKey bool
+	// Key and Instance are what the Worker is deployed with; empty means some of its own.
+	Key      sandbox.Secret
+	Instance string
 	// Image is what sandboxes run; empty means busybox with the guest.
 	Image string
 	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
@@ -44,6 +48,8 @@ type Config struct {
 type Server struct {
 	URL, Instance string
 	Key           sandbox.Secret
+	// Stop ends it, with its containers. The end of the test does so, too.
+	Stop func()
 
 	t       testing.TB
 	answers <-chan string
@@ -51,13 +57,19 @@ type Server struct {
 	stdin   io.Writer
 }
 
-// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_LONG is set; then it fails it
-// where Node.js or a build is missing, and says what to do.
-func Start(t testing.TB, cfg Config) *Server {
+// Need skips a test unless SANDBOX_TEST_LONG is set.
+func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_LONG=1, or run make test-all")
 	}
+}
+
+// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_LONG is set; then it fails it
+// where Node.js or a build is missing, and says what to do.
+func Start(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	Need(t)
 	dockertest.NeedGateway(t) // workerd asks for it
 	script := []byte(cfg.Script)
 	if cfg.Script == "" {
@@ -67,7 +79,9 @@ func Start(t testing.TB, cfg Config) *Server {
 		}
 		script = built
 	}
-	s := &Server{t: t, Instance: "account-" + sandbox.RandomIDs(8), Key: sandbox.Secret(sandbox.RandomIDs(40))}
+	s := &Server{
+		t: t, Instance: cmp.Or(cfg.Instance, "account-"+sandbox.RandomIDs(8)), Key: cmp.Or(cfg.Key, sandbox.Secret(sandbox.RandomIDs(40))),
+	}
 	key := s.Key
 	if cfg.NoKey {
 		key = ""
@@ -88,14 +102,18 @@ func Start(t testing.TB, cfg Config) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-"+name+"-") }) // workerd leaves them
-	s.run(string(config))
+	end := s.run(string(config))
+	s.Stop = sync.OnceFunc(func() {
+		end()
+		dockertest.RemoveNamed(t, "workerd-"+name+"-") // workerd leaves them
+	})
+	t.Cleanup(s.Stop)
 	s.read()
 	return s
 }
 
-// run starts the server; it ends with its standard input.
-func (s *Server) run(config string) {
+// run starts the server; it ends with its standard input, which end closes.
+func (s *Server) run(config string) (end func()) {
 	s.t.Helper()
 	program := filepath.Join(workerDir(), "local.mjs")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(program), "node_modules", "miniflare")); err != nil {
@@ -122,7 +140,7 @@ func (s *Server) run(config string) {
 		}
 	}()
 	s.stdin, s.answers = stdin, answers
-	s.t.Cleanup(func() {
+	return func() {
 		if err := stdin.Close(); err != nil {
 			s.t.Errorf("end the Worker: %v", err)
 		}
@@ -133,24 +151,50 @@ func (s *Server) run(config string) {
 		if err := cmd.Wait(); err != nil {
 			s.t.Errorf("the Worker's server ended with %v", err)
 		}
-	})
+	}
 }
 
 // read takes an answer of the server: where it listens.
 func (s *Server) read() {
 	s.t.Helper()
+	var answer struct {
+		URL string `json:"url"`
+	}
+	if line := s.line(); json.Unmarshal([]byte(line), &answer) != nil || answer.URL == "" {
+		s.t.Fatalf("the Worker's server did not come up: %q", line)
+	}
+	s.URL = strings.TrimSuffix(answer.URL, "/")
+}
+
+// line returns the next line that the server writes, "" when it has ended.
+func (s *Server) line() string {
+	s.t.Helper()
 	select {
-	case line, ok := <-s.answers:
-		var answer struct {
-			URL string `json:"url"`
-		}
-		if err := json.Unmarshal([]byte(line), &answer); !ok || err != nil {
-			s.t.Fatalf("the Worker's server did not come up: %q", line)
-		}
-		s.URL = strings.TrimSuffix(answer.URL, "/")
+	case line := <-s.answers:
+		return line
 	case <-time.After(patience):
 		s.t.Fatalf("the Worker's server does not answer after %s", patience)
+		return ""
 	}
+}
+
+// Query asks the Worker's database.
+func (s *Server) Query(statement string) []map[string]any {
+	s.t.Helper()
+	command, err := json.Marshal(map[string]string{"query": statement})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.stdin.Write(append(command, '\n')); err != nil {
+		s.t.Fatal(err)
+	}
+	var rows []map[string]any
+	if line := s.line(); json.Unmarshal([]byte(line), &rows) != nil {
+		s.t.Fatalf("%s: the database answers %s", statement, line)
+	}
+	return rows
 }
 
 // Reset throws the Worker and its Durable Objects out of memory, as a deployment does. Containers live on.
@@ -158,7 +202,7 @@ func (s *Server) Reset() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := io.WriteString(s.stdin, "reset\n"); err != nil {
+	if _, err := io.WriteString(s.stdin, `"reset"`+"\n"); err != nil {
 		s.t.Fatal(err)
 	}
 	s.read()
@@ -167,7 +211,7 @@ func (s *Server) Reset() {
 // Worker returns a line to the server.
 func (s *Server) Worker() *cloudflare.Worker {
 	s.t.Helper()
-	w, err := cloudflare.New(cloudflare.Config{URL: s.URL, Key: s.Key})
+	w, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: s.URL, Key: s.Key})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -189,8 +233,8 @@ func Busybox(t testing.TB) string {
 	files := append(dockertest.BusyboxFiles(t),
 		dockertest.File{Name: ".sandbox/", Mode: 0o755}, dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: program},
 		dockertest.File{Name: "run/", Mode: 0o755})
-	for _, dir := range []string{"workspace/", "data/", "run/secrets/"} {
-		files = append(files, dockertest.File{Name: dir, Mode: 0o700, UID: 1000, GID: 1000})
+	for dir, mode := range map[string]int64{"workspace/": 0o755, "data/": 0o755, "run/secrets/": 0o700} {
+		files = append(files, dockertest.File{Name: dir, Mode: mode, UID: 1000, GID: 1000})
 	}
 	// Miniflare wants a port that is exposed, workerd an image without entrypoint: it would stay before what
 	// the Worker starts.

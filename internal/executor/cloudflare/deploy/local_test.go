@@ -26,7 +26,7 @@ func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	site, err := d.Deploy(t.Context(), want)
 	must(t, err)
 
-	worker, err := cloudflare.New(cloudflare.Config{URL: site.URL, Key: want.SigningKey})
+	worker, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: site.URL, Key: want.SigningKey})
 	must(t, err)
 	t.Cleanup(func() { must(t, worker.Close()) })
 	instance, err := worker.Instance(t.Context())

@@ -3,8 +3,8 @@
 //   node local.mjs CONFIG
 //
 // CONFIG is JSON, as cloudflaretest writes it. It prints {"url"} once it listens. Each line on its standard
-// input is a command, answered by a line: "reset" throws the Worker and its Durable Objects out of memory, as
-// a deployment does. The end of its standard input ends it, and its containers.
+// input is a command in JSON, answered by a line: "reset" throws the Worker and its Durable Objects out of memory,
+// as a deployment does; {"query"} asks the database. The end of its standard input ends it, and its containers.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -21,6 +21,8 @@ const options = convertV4MiniflareOptions({
       // From 2026-04-01 on containers have a process namespace of their own.
       compatibilityDate: "2026-10-01",
       bindings: { ...(config.key === "" ? {} : { SIGNING_KEY: config.key }), INSTANCE: config.instance },
+      d1Databases: { DB: config.name },
+      r2Buckets: { STATE: config.name },
       durableObjects: { SANDBOX: { className: "Sandbox", useSQLite: true, container: { imageName: config.image } } },
     },
   ],
@@ -33,7 +35,13 @@ const server = new Miniflare(options);
 say({ url: String(await server.ready) });
 
 for await (const line of createInterface({ input: process.stdin })) {
-  if (line !== "reset") throw new Error(`there is no command ${line}`);
+  const command = JSON.parse(line);
+  if (command.query) {
+    const { DB } = await server.getBindings(config.name);
+    say((await DB.prepare(command.query).all()).results);
+    continue;
+  }
+  if (command !== "reset") throw new Error(`there is no command ${line}`);
   await server.setOptions(options);
   say({ url: String(await server.ready) });
 }

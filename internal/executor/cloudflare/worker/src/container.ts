@@ -1,7 +1,7 @@
 // One container, its lives and their records.
 
 import { startFailure, text } from "./errors";
-import { guest, Helper } from "./helper";
+import { guest, work } from "./helper";
 import type { Settings } from "./settings";
 import type { Cause, Store } from "./store";
 
@@ -25,6 +25,8 @@ export class Box {
     private readonly container: Container,
     private readonly store: Store,
     private readonly now: () => number,
+    // onEnd is called when a container has ended by itself.
+    private readonly onEnd: () => void,
   ) {}
 
   get running(): boolean {
@@ -45,7 +47,7 @@ export class Box {
     this.ending = "start_failed";
     try {
       this.container.start({
-        entrypoint: [guest, "init", "-deadline", String(settings.deadline * 1000), "-config", settings.config],
+        entrypoint: [guest, "init", "-deadline", String(settings.deadline_us), "-config", settings.config],
         env: settings.env,
         enableInternet: settings.internet,
         labels,
@@ -78,11 +80,7 @@ export class Box {
 
   // ready returns once process 1 is up. The guest waits for that before it runs anything.
   private async ready(): Promise<void> {
-    const call = { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"], user: "", env: {}, limit_ms: 0, detached: false };
-    const helper = await Helper.start(this.container, call);
-    await helper.discard();
-    const code = await helper.exitCode;
-    if (code !== 0) throw new Error(`its guest ended with exit code ${code}: was the image made with this release's guest?`);
+    await work(this.container, { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"] });
   }
 
   // watch records the end of a life, and resolves to what is known of it.
@@ -94,6 +92,7 @@ export class Box {
     const recorded = ended.then(({ code, why }) => {
       this.store.end(incarnation, this.now(), this.ending ?? (code === exitDeadline ? "deadline" : "crash"), code);
       this.life = null;
+      if (this.ending === null) this.onEnd();
       return why;
     });
     this.life = recorded.then(() => undefined);

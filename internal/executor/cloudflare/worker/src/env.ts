@@ -3,6 +3,9 @@ import type { Sandbox } from "./sandbox";
 // Env is what this Worker is deployed with.
 export interface Env {
   SANDBOX: DurableObjectNamespace<Sandbox>;
+  // DB has a copy of what the Durable Objects know, STATE what lies in the /data of each sandbox.
+  DB: D1Database;
+  STATE: R2Bucket;
   // SIGNING_KEY is a secret: without it nobody is answered.
   SIGNING_KEY?: string;
   // INSTANCE names this deployment as a backend instance of the ledger: a request for another one is refused.

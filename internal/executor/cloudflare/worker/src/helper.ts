@@ -3,6 +3,7 @@
 // which pass through here unread.
 
 import { Failure, text } from "./errors";
+import { problem, type Result, Scanner } from "./frames";
 import { isBetween, isEnv } from "./settings";
 import type { Chunks } from "./signature";
 
@@ -17,7 +18,12 @@ export interface HelperCall {
   limit_ms: number;
   // detached commands go on when their caller leaves.
   detached: boolean;
+  // quiet work is no use of the sandbox, and puts off nothing.
+  quiet: boolean;
 }
+
+// Before is done between the end of a run's work and its caller's hearing of it.
+export type Before = (result: Result) => Promise<void>;
 
 // maxLimit is a day in milliseconds, which is more than any command gets.
 const maxLimit = 25 * 3600_000;
@@ -41,8 +47,9 @@ export function parseCall(chunk: Uint8Array | null): HelperCall {
     typeof c.user === "string" &&
     isEnv(c.env) &&
     isBetween(c.limit_ms, 1, maxLimit) &&
-    typeof c.detached === "boolean";
-  if (!valid) throw new Failure("invalid", "the first chunk must have args, user, env, limit_ms and detached");
+    typeof c.detached === "boolean" &&
+    typeof c.quiet === "boolean";
+  if (!valid) throw new Failure("invalid", "the first chunk must have args, user, env, limit_ms, detached and quiet");
   return c as unknown as HelperCall;
 }
 
@@ -59,16 +66,19 @@ export class Helper {
     return this.process.exitCode;
   }
 
-  static async start(container: Container, call: HelperCall): Promise<Helper> {
+  static async start(container: Container, call: HelperCall, before: Before): Promise<Helper> {
     const process = await container.exec([guest, ...call.args], {
       stdin: "pipe",
       env: call.env,
       ...(call.user === "" ? {} : { user: call.user }),
     });
-    return new Helper(process);
+    return new Helper(process, before);
   }
 
-  private constructor(process: ExecProcess) {
+  private constructor(
+    process: ExecProcess,
+    private readonly before: Before,
+  ) {
     this.process = process;
     const { readable, writable } = new IdentityTransformStream();
     this.output = readable;
@@ -92,12 +102,6 @@ export class Helper {
     await chunks.closed();
   }
 
-  // discard reads the output, which nobody wants.
-  async discard(): Promise<void> {
-    await this.process.stdin?.close();
-    await collect(this.output);
-  }
-
   // pump passes the output on, whose last frame is the result. When nobody takes it any more it is read all
   // the same: a container's engine may wait for that before it sees that the container has ended.
   private async pump(): Promise<void> {
@@ -105,8 +109,15 @@ export class Helper {
     const complaints = collect(this.process.stderr);
     try {
       const stdout = this.process.stdout?.getReader();
+      const scanner = new Scanner();
       for (let piece = await stdout?.read(); piece !== undefined && !piece.done; piece = await stdout?.read()) {
-        await out.write(piece.value as Uint8Array);
+        const { before } = scanner.scan(piece.value as Uint8Array);
+        if (before.length > 0) await out.write(before);
+        const result = scanner.result();
+        if (result !== null) {
+          await this.before(result);
+          await out.write(scanner.resultFrame());
+        }
       }
       const exitCode = await this.process.exitCode;
       // A guest ends with 0 once it has written its result. One that was killed tells nothing of its work.
@@ -119,6 +130,35 @@ export class Helper {
       await out.abort(error);
     }
   }
+}
+
+// Work is a run of the guest for this Worker itself.
+export interface Work {
+  args: string[];
+  user?: string;
+  stdin?: ReadableStream<Uint8Array>;
+  // take gets what it writes to standard output.
+  take?: (payload: Uint8Array) => Promise<void>;
+}
+
+// work runs the guest and returns its report. It fails where the guest could not do its work.
+export async function work(container: Container, w: Work): Promise<Result> {
+  const process = await container.exec([guest, ...w.args], {
+    stdin: w.stdin ?? "pipe",
+    ...(w.user === undefined ? {} : { user: w.user }),
+  });
+  if (w.stdin === undefined) await process.stdin?.close();
+  const complaints = collect(process.stderr);
+  const scanner = new Scanner();
+  const stdout = process.stdout?.getReader();
+  for (let piece = await stdout?.read(); piece !== undefined && !piece.done; piece = await stdout?.read()) {
+    for (const payload of scanner.scan(piece.value as Uint8Array).output) await w.take?.(payload);
+  }
+  const exitCode = await process.exitCode;
+  const result = scanner.result();
+  if (result === null) throw new Error(`guest ${w.args[0]} ended with exit code ${exitCode}: ${await complaints}`);
+  if (result.problem) throw new Error(`guest ${w.args[0]}: ${result.message}`);
+  return result;
 }
 
 // Outlet is a stream whose reader may go away.
@@ -164,15 +204,4 @@ async function collect(stream: ReadableStream | null): Promise<string> {
     kept += ` (${text(error)})`;
   }
   return kept.slice(0, maxDiagnostics).trim();
-}
-
-// problem is a result frame of internal/guest/wire.
-function problem(message: string): Uint8Array {
-  const kindResult = 3;
-  const payload = new TextEncoder().encode(JSON.stringify({ exit_code: 0, duration: 0, problem: "failed", message }));
-  const frame = new Uint8Array(5 + payload.length);
-  frame[0] = kindResult;
-  new DataView(frame.buffer).setUint32(1, payload.length);
-  frame.set(payload, 5);
-  return frame;
 }

@@ -2,18 +2,21 @@
 // of its sandbox:
 //
 //   GET    /v1/instance                                   who answers here
+//   GET    /v1/instances/I/ledgers/L/sandboxes            lists them, after the id in ?after; wakes nothing
 //   PUT    /v1/instances/I/ledgers/L/sandboxes/S          makes and starts it from its settings, or finds it made
 //   GET    …                                              how it stands; wakes nothing
 //   DELETE …                                              ends it, and forgets it but for its periods
 //   POST   …/sleep, …/wake
 //   POST   …/run                                          runs the guest; the body is signed in chunks
+//   GET    …/data                                         what lies in /data, as a tar stream
 //   GET    …/periods                                      when it ran, also once it was killed
 //
 // Answers are JSON; those that are no success hold code, reason and message as internal/sandbox/errors.go has them.
 
+import { Copy } from "./copy";
 import type { Env } from "./env";
 import { asFailure, Failure } from "./errors";
-import { parsePath } from "./path";
+import { parseLedger, parsePath } from "./path";
 import { authenticate } from "./signature";
 
 export { Sandbox } from "./sandbox";
@@ -31,15 +34,24 @@ export default {
 } satisfies ExportedHandler<Env>;
 
 async function forward(request: Request, env: Env): Promise<Response> {
-  const path = parsePath(request);
-  if (path.instance !== env.INSTANCE) {
-    throw new Failure("unavailable", `this is instance ${env.INSTANCE}, not ${path.instance}`, "other_backend_instance");
+  const all = parseLedger(request);
+  if (all !== null && request.method === "GET") {
+    checkInstance(all, env);
+    return Response.json(await new Copy(env.DB).list(all.ledger, new URL(request.url).searchParams.get("after") ?? ""));
   }
+  const path = parsePath(request);
+  checkInstance(path, env);
   const stub = env.SANDBOX.get(env.SANDBOX.idFromName(`${path.ledger}/${path.sandbox}`));
   try {
     return await stub.fetch(request);
   } catch (error) {
     // The object failed or was reset, such as by a deployment: what it had begun may be done or not.
     throw new Failure("unknown_outcome", `sandbox ${path.sandbox}: its Durable Object broke off: ${asFailure(error).message}`);
+  }
+}
+
+function checkInstance({ instance }: { instance: string }, env: Env): void {
+  if (instance !== env.INSTANCE) {
+    throw new Failure("unavailable", `this is instance ${env.INSTANCE}, not ${instance}`, "other_backend_instance");
   }
 }

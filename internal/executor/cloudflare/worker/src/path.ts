@@ -11,6 +11,17 @@ export interface Path {
 // Ids are those that internal/sandbox issues. No other case is taken: it would lead to another Durable Object.
 const pattern = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/sandboxes\/([a-z2-7]{26})(?:\/([a-z]+))?$/;
 
+// ofLedger is what is asked about all sandboxes of a ledger.
+const ofLedger = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/sandboxes$/;
+
+// parseLedger returns null for a path that names no ledger, or one of its sandboxes.
+export function parseLedger(request: Request): { instance: string; ledger: string } | null {
+  const match = ofLedger.exec(new URL(request.url).pathname);
+  if (match === null) return null;
+  const [, instance = "", ledger = ""] = match;
+  return { instance: decodeURIComponent(instance), ledger };
+}
+
 export function parsePath(request: Request): Path {
   const match = pattern.exec(new URL(request.url).pathname);
   if (match === null) {

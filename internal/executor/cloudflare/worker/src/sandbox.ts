@@ -4,17 +4,28 @@
 import { DurableObject } from "cloudflare:workers";
 
 import { Box } from "./container";
+import { Copy, type Lease, type LeaseStatus } from "./copy";
+import { Data } from "./data";
 import type { Env } from "./env";
-import { asFailure, Failure, text } from "./errors";
-import { Helper, parseCall } from "./helper";
+import { asFailure, Failure, startFailure, text } from "./errors";
+import type { Result } from "./frames";
+import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
-import { parseSettings, type Settings } from "./settings";
+import { deadline, parseSettings, type Settings } from "./settings";
 import { authenticate, Chunks, wholeBody } from "./signature";
-import { type Cause, type Row, Store } from "./store";
+import { type Cause, type Row, Store, type Told } from "./store";
 
 export class Sandbox extends DurableObject<Env> {
   private readonly store: Store;
   private readonly box: Box;
+  private readonly data: Data;
+  private readonly copy: Copy;
+  // still is settled when commands may begin: not while /data is saved or restored. It never rejects.
+  private still: Promise<unknown> = Promise.resolve();
+  // beginning are the commands that are being started. They never reject.
+  private readonly beginning = new Set<Promise<unknown>>();
+  // telling is the end of the last word to the copy. It never rejects.
+  private telling: Promise<void> = Promise.resolve();
   // turn is the end of the last call that changes what the container does: the next one waits for it.
   private turn: Promise<unknown> = Promise.resolve();
 
@@ -22,7 +33,9 @@ export class Sandbox extends DurableObject<Env> {
     super(ctx, env);
     if (ctx.container === undefined) throw new Error("this Durable Object was deployed without a container");
     this.store = new Store(ctx.storage.sql);
-    this.box = new Box(ctx.container, this.store, Date.now);
+    this.box = new Box(ctx.container, this.store, Date.now, () => this.ctx.waitUntil(this.tell()));
+    this.data = new Data(ctx.container, env.STATE, this.store, Date.now);
+    this.copy = new Copy(env.DB);
     this.box.resume();
     this.store.endAttendedRuns(); // a Durable Object that is thrown out of memory breaks every connection
   }
@@ -49,6 +62,8 @@ export class Sandbox extends DurableObject<Env> {
         return this.inTurn(() => this.sleep(path));
       case "POST wake":
         return this.inTurn(() => this.wake(path));
+      case "GET data":
+        return this.inTurn(() => this.read(path));
       case "POST run":
         return this.run(path, new Chunks(request, signed));
       case "GET periods":
@@ -62,9 +77,10 @@ export class Sandbox extends DurableObject<Env> {
   override async alarm(): Promise<void> {
     await this.inTurn(async () => {
       const due = this.due();
-      if (due !== null && due.at <= Date.now()) await this.box.stop(due.cause);
+      if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
+      await this.tell();
       const purgeAt = this.store.purgeAt();
-      if (purgeAt !== null && purgeAt <= Date.now()) this.store.purge();
+      if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
       await this.arm();
     });
   }
@@ -78,53 +94,116 @@ export class Sandbox extends DurableObject<Env> {
       }
       if (row?.ready) return this.view(path);
       // Nobody has made it, or whoever did was reset before it was ready.
-      if (row === null) this.store.create(settings, Date.now());
+      if (row === null) this.store.create(nameOf(path), settings, Date.now());
+      this.store.owe();
       await this.box.stop("start_failed");
       try {
-        await this.start(path, row?.settings ?? settings);
+        // It is listed before it is there, so that no list misses it.
+        await Promise.all([this.start(path, row?.settings ?? settings), this.mustTell()]);
       } catch (error) {
         // What failed for good is left for a kill; what may go better next time is made anew.
-        if (asFailure(error).code !== "failed") this.store.remove(Date.now());
+        if (asFailure(error).code !== "failed") await this.forget();
         throw error;
       }
       this.store.setReady();
+      await this.tell();
       return this.view(path);
     });
   }
 
   private async sleep(path: Path): Promise<Response> {
     this.find(path);
-    await this.box.stop("sleep");
+    await this.rest("sleep");
+    await this.tell();
     await this.arm();
     return this.view(path);
   }
 
   private async wake(path: Path): Promise<Response> {
     const { settings } = this.find(path);
-    if (!this.box.running) await this.start(path, settings);
+    if (!this.box.running) {
+      await this.start(path, settings);
+      await this.tell();
+    }
     return this.view(path);
   }
 
   private async kill(): Promise<Response> {
     await this.box.stop("kill");
-    if (this.store.row() !== null) this.store.remove(Date.now());
-    await this.arm();
+    await this.forget();
     return Response.json({ periods: this.store.periods() });
+  }
+
+  // forget removes the sandbox, what was saved of it, and its copy. It fails while some of that is still there.
+  private async forget(): Promise<void> {
+    if (this.store.row() !== null) {
+      this.store.remove(Date.now());
+      this.store.owe();
+    }
+    await this.arm();
+    await this.mustTell();
+    await this.arm();
+  }
+
+  // purge forgets one that nobody has killed, and what is known of one that somebody has.
+  private async purge(): Promise<void> {
+    if (this.store.row() !== null) await this.forget();
+    this.store.purge();
+  }
+
+  // rest stops the container. What lies in /data is saved before, once its programs have ended; where it cannot be
+  // saved, a sandbox that may run goes on.
+  private async rest(cause: Cause): Promise<void> {
+    const row = this.store.row();
+    if (row !== null && this.box.running && cause !== "deadline") {
+      try {
+        await this.standing(() => this.data.save(row.name, true));
+      } catch (error) {
+        if (cause !== "ttl" && this.box.running) throw error;
+      }
+    }
+    await this.box.stop(cause);
+  }
+
+  // checkpoint saves /data when a command has changed it.
+  private async checkpoint(result: Result): Promise<void> {
+    const row = this.store.row();
+    if (row === null || !this.data.changed(result)) return;
+    await this.standing(() => this.data.save(row.name, false)).catch((error: unknown) => {
+      console.error(`sandbox ${row.name}: ${text(error)}`); // the next command saves it, or the stop, which tells
+    });
+  }
+
+  // read returns what lies in /data: of a container that runs, as it is now.
+  private async read(path: Path): Promise<Response> {
+    const { name } = this.find(path);
+    if (this.box.running) await this.standing(() => this.data.save(name, false));
+    return this.data.read(name);
+  }
+
+  // standing does something while no command begins.
+  private standing<T>(act: () => Promise<T>): Promise<T> {
+    const mine = this.still.then(() => Promise.all(this.beginning)).then(act);
+    this.still = mine.catch(() => undefined); // its caller is told
+    return mine;
   }
 
   private async run(path: Path, chunks: Chunks): Promise<Response> {
     this.find(path);
     const call = parseCall(await chunks.next());
+    for (let still = null; still !== this.still; await still) still = this.still;
     const { settings } = this.find(path); // it may have been killed since
-    if (!this.box.running || settings.deadline <= Date.now()) {
+    if (!this.box.running || deadline(settings) <= Date.now()) {
       throw new Failure("conflict", `sandbox ${path.sandbox}: it is asleep`, "sandbox_invalid_state");
     }
     const id = crypto.randomUUID();
-    this.store.use(Date.now());
-    this.store.startRun(id, Date.now() + call.limit_ms, call.detached);
+    if (!call.quiet) {
+      this.store.use(Date.now());
+      this.store.startRun(id, Date.now() + call.limit_ms, call.detached);
+    }
     let helper: Helper;
     try {
-      helper = await Helper.start(this.container(), call);
+      helper = await this.begin(call);
     } catch (error) {
       this.store.endRun(id);
       throw this.notRun(path, error);
@@ -135,10 +214,25 @@ export class Sandbox extends DurableObject<Env> {
     return new Response(helper.output, { headers: { "Content-Type": "application/octet-stream", "X-Sandbox-Incarnation": String(this.incarnation()) } });
   }
 
+  // begin starts a run of the guest.
+  private async begin(call: HelperCall): Promise<Helper> {
+    const args = changes(call) ? [...call.args.slice(0, 1), ...withData(call.args.slice(1))] : call.args;
+    const started = Helper.start(this.container(), { ...call, args }, (result) => (changes(call) ? this.checkpoint(result) : Promise.resolve()));
+    const begun = started.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.beginning.add(begun);
+    await begun;
+    this.beginning.delete(begun);
+    return started;
+  }
+
   private async endRun(id: string): Promise<void> {
     if (!this.store.endRun(id)) return;
     this.store.use(Date.now());
-    await this.arm();
+    this.store.owe();
+    await Promise.all([this.arm(), this.tell()]);
   }
 
   // notRun says why the container did not run the guest.
@@ -153,14 +247,23 @@ export class Sandbox extends DurableObject<Env> {
     const due = this.ended(now);
     if (due !== null) throw new Failure("failed", `sandbox ${path.sandbox}: it does not start any more: ${due} has passed`, "sandbox_start_failed");
     this.store.use(now);
-    await this.ctx.storage.setAlarm(settings.deadline); // first, so that what is started is ended
-    await this.box.start(settings, {
-      ledger: path.ledger,
-      sandbox: path.sandbox,
-      environment: settings.environment_id,
-      lease: settings.lease_id,
-      generation: String(settings.generation),
+    await this.ctx.storage.setAlarm(deadline(settings)); // first, so that what is started is ended
+    await this.standing(async () => {
+      await this.box.start(settings, {
+        ledger: path.ledger,
+        sandbox: path.sandbox,
+        environment: settings.environment_id,
+        lease: settings.lease_id,
+        generation: String(settings.generation),
+      });
+      try {
+        await this.data.restore(nameOf(path));
+      } catch (error) {
+        await this.box.stop("start_failed");
+        throw startFailure(error);
+      }
     });
+    this.store.owe();
     this.store.use(Date.now());
     await this.arm();
   }
@@ -169,8 +272,8 @@ export class Sandbox extends DurableObject<Env> {
   private ended(now: number): "its deadline" | "its ttl" | null {
     const row = this.store.row();
     if (row === null) return null;
-    const { deadline, ttl_ms } = row.settings;
-    if (deadline <= now) return "its deadline";
+    const { ttl_ms } = row.settings;
+    if (deadline(row.settings) <= now) return "its deadline";
     return ttl_ms > 0 && row.used_at + ttl_ms <= now ? "its ttl" : null;
   }
 
@@ -178,9 +281,9 @@ export class Sandbox extends DurableObject<Env> {
   private due(): { at: number; cause: Cause } | null {
     const row = this.store.row();
     if (row === null || !this.box.running) return null;
-    const { deadline, ttl_ms, sleep_after_ms } = row.settings;
+    const { ttl_ms, sleep_after_ms } = row.settings;
     const used = Math.max(row.used_at, this.store.busyUntil(Date.now()));
-    let next: { at: number; cause: Cause } = { at: deadline, cause: "deadline" };
+    let next: { at: number; cause: Cause } = { at: deadline(row.settings), cause: "deadline" };
     if (ttl_ms > 0 && used + ttl_ms < next.at) next = { at: used + ttl_ms, cause: "ttl" };
     if (sleep_after_ms > 0 && used + sleep_after_ms < next.at) next = { at: used + sleep_after_ms, cause: "idle" };
     return next;
@@ -189,7 +292,8 @@ export class Sandbox extends DurableObject<Env> {
   // arm sets the alarm to what is due next. While commands run it comes at the pace of the idle limits, so that
   // the end of a command whose end is never heard of is seen then.
   private async arm(): Promise<void> {
-    const at = this.due()?.at ?? this.store.purgeAt();
+    const owed = this.store.owes() ? Date.now() + retry : null;
+    const at = earliest(this.due()?.at ?? this.store.purgeAt(), owed);
     if (at === null) {
       await this.ctx.storage.deleteAlarm();
       return;
@@ -200,15 +304,67 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private view(path: Path): Response {
-    const row = this.find(path);
+    return Response.json(this.standsAs(this.find(path)));
+  }
+
+  private standsAs(row: Row) {
     const last = this.store.lastPeriod();
-    return Response.json({
+    return {
       settings: row.settings,
       state: this.box.running && last?.stopped_at === null ? "running" : "stopped",
       created_at: row.created_at,
       used_at: row.used_at,
+      saved_at: this.store.savedAt(),
       period: last,
+    };
+  }
+
+  // tell brings the copy up to date; the alarm tries again what fails.
+  private async tell(): Promise<void> {
+    await this.mustTell().catch(async (error: unknown) => {
+      console.error(`copy to D1: ${text(error)}`);
+      await this.arm();
     });
+  }
+
+  private mustTell(): Promise<void> {
+    const mine = this.telling.then(() => this.tellNow()); // in order, so that no older word comes after a newer
+    this.telling = mine.catch(() => undefined); // its caller is told
+    return mine;
+  }
+
+  private async tellNow(): Promise<void> {
+    if (!this.store.owes()) return;
+    const row = this.store.row();
+    const told = row ?? this.store.killed();
+    this.store.settle(); // what changes meanwhile is owed anew
+    if (told === null) return;
+    const [ledger = "", sandbox = ""] = told.name.split("/");
+    try {
+      if (row === null) await this.data.remove(told.name);
+      await this.copy.put(ledger, sandbox, row === null ? null : copied(this.standsAs(row)), this.lease(told));
+    } catch (error) {
+      this.store.owe();
+      throw new Failure("unavailable", `sandbox ${sandbox}: tell D1 and R2 how it stands: ${text(error)} (retry)`);
+    }
+  }
+
+  // lease is the row of its lease.
+  private lease({ settings: s, created_at, used_at }: Told): Lease {
+    const status: LeaseStatus = this.store.row() === null ? "destroyed" : this.ended(Date.now()) !== null ? "expired" : "active";
+    return {
+      id: s.lease_id,
+      generation: s.generation,
+      agent_did: s.agent_did,
+      environment_id: s.environment_id,
+      environment_type: s.environment_type,
+      leased_at: created_at,
+      last_activity: used_at,
+      ttl_ms: s.lease_ttl_ms,
+      sleep_after: `${s.lease_sleep_after_ms / 1000}s`,
+      expiry_conditions: JSON.stringify(s.expiry_conditions),
+      status,
+    };
   }
 
   private find(path: Path): Row {
@@ -235,4 +391,32 @@ export class Sandbox extends DurableObject<Env> {
 
 function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");
+}
+
+// retry is after how long what is owed to D1 or R2 is tried again, in milliseconds.
+const retry = 30_000;
+
+function earliest(a: number | null, b: number | null): number | null {
+  return a === null || b === null ? (a ?? b) : Math.min(a, b);
+}
+
+function nameOf(path: Path): string {
+  return `${path.ledger}/${path.sandbox}`;
+}
+
+// copied is how a sandbox stands without what only its own processes need, which may be large.
+function copied<T extends { settings: Settings }>(view: T) {
+  return { ...view, settings: { ...view.settings, env: {}, config: "" } };
+}
+
+// changes reports whether a run may change what lies in /data.
+function changes({ args: [what = "", , request = ""] }: HelperCall): boolean {
+  return what === "exec" || what === "tar-in" || (what === "file" && /"op":"(write|remove)"/.test(request));
+}
+
+// withData has the guest report the fingerprint of /data. The guest finds a command by the beginning of its
+// arguments, which is its id.
+function withData(args: string[]): string[] {
+  const after = args[0] === "-id" ? 2 : 0;
+  return [...args.slice(0, after), "-data", ...args.slice(after)];
 }

@@ -8,22 +8,34 @@ export interface Settings {
   lease_id: string;
   agent_did: string;
   generation: number;
+  environment_type: string;
+  expiry_conditions: string[];
   image: string;
+  // resources are those of its container, for whoever looks: the deployment has set them.
+  resources: unknown;
   // env is set in every process.
   env: Record<string, string>;
   // config is written to /workspace/config.json before the first command of every start.
   config: string;
   // internet lets it connect to anything; without, it has no way out.
   internet: boolean;
-  // deadline is in milliseconds of Unix time: nothing runs past it.
-  deadline: number;
+  // deadline_us is in microseconds of Unix time: nothing runs past it.
+  deadline_us: number;
   // ttl_ms ends it for good after so long without use, sleep_after_ms puts it to sleep; 0 means never.
   ttl_ms: number;
   sleep_after_ms: number;
+  // lease_ttl_ms and lease_sleep_after_ms are what its lease has, for whoever looks.
+  lease_ttl_ms: number;
+  lease_sleep_after_ms: number;
 }
 
-const strings = ["environment_id", "lease_id", "agent_did", "image", "config"] as const;
-const durations = ["ttl_ms", "sleep_after_ms"] as const;
+// deadline in milliseconds of Unix time.
+export function deadline(s: Settings): number {
+  return Math.ceil(s.deadline_us / 1000);
+}
+
+const strings = ["environment_id", "environment_type", "lease_id", "agent_did", "image", "config"] as const;
+const durations = ["ttl_ms", "sleep_after_ms", "lease_ttl_ms", "lease_sleep_after_ms"] as const;
 
 // maxTime is the largest time and duration in milliseconds: the year 10000.
 const maxTime = 253_402_300_800_000;
@@ -42,7 +54,8 @@ export function parseSettings(body: Uint8Array): Settings {
   for (const name of strings) check(name, typeof s[name] === "string", "a string");
   for (const name of durations) check(name, isBetween(s[name], 0, maxTime), "a number of milliseconds, 0 or more");
   check("generation", isBetween(s.generation, 0, Number.MAX_SAFE_INTEGER), "a whole number, 0 or more");
-  check("deadline", isBetween(s.deadline, 1, maxTime), "a time in milliseconds: no sandbox runs for ever");
+  check("deadline_us", isBetween(s.deadline_us, 1, Number.MAX_SAFE_INTEGER), "a time in microseconds: no sandbox runs for ever");
+  check("expiry_conditions", Array.isArray(s.expiry_conditions) && s.expiry_conditions.every((c) => typeof c === "string"), "a list of strings");
   check("internet", typeof s.internet === "boolean", "true or false");
   check("env", isEnv(s.env), "an object of strings");
   if (wrong.length > 0) throw new Failure("invalid", `the settings are not valid: ${wrong.join("; ")}`);

@@ -1,7 +1,7 @@
 // What a Durable Object knows of its sandbox when it is thrown out of memory: its settings, its periods, when
 // it was used, and what it runs. Every method is synchronous, so none sees half of another.
 
-import type { Settings } from "./settings";
+import { deadline, type Settings } from "./settings";
 
 // Cause says why a container stopped.
 export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
@@ -15,10 +15,16 @@ export interface Period {
   exit_code: number | null; // null also where nobody knows it
 }
 
-export interface Row {
+// Told is what is told of a sandbox, also once it was killed.
+export interface Told {
+  // name is what the Durable Object is called: the ledger's id, a slash, the sandbox's.
+  name: string;
   settings: Settings;
   created_at: number;
   used_at: number;
+}
+
+export interface Row extends Told {
   // ready: it has taken commands once.
   ready: boolean;
 }
@@ -29,24 +35,60 @@ const retention = 7 * 24 * 3600_000;
 export class Store {
   constructor(private readonly sql: SqlStorage) {
     sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
-      one INTEGER PRIMARY KEY CHECK (one = 1), settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0)`);
+      one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
+      saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
       incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
-    sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), purge_at INTEGER NOT NULL)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
+    // owed is there while the copy in D1 is older than what is here, and until what was saved of a sandbox that was killed is deleted.
+    sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1))`);
   }
 
   // row returns null for a sandbox that is not there, or no more.
   row(): Row | null {
     const r = this.sql
-      .exec<{ settings: string; created_at: number; used_at: number; ready: number }>(`SELECT settings, created_at, used_at, ready FROM sandbox`)
+      .exec<{ name: string; settings: string; created_at: number; used_at: number; ready: number }>(`SELECT name, settings, created_at, used_at, ready FROM sandbox`)
       .toArray()[0];
     return r === undefined ? null : { ...r, settings: JSON.parse(r.settings) as Settings, ready: r.ready === 1 };
   }
 
-  create(settings: Settings, now: number): void {
+  create(name: string, settings: Settings, now: number): void {
     this.sql.exec(`DELETE FROM killed`);
-    this.sql.exec(`INSERT INTO sandbox (one, settings, created_at, used_at) VALUES (1, ?, ?, ?)`, JSON.stringify(settings), now, now);
+    this.sql.exec(`INSERT INTO sandbox (one, name, settings, created_at, used_at) VALUES (1, ?, ?, ?, ?)`, name, JSON.stringify(settings), now, now);
+  }
+
+  // killed returns the sandbox that was there before it was killed, null where none was.
+  killed(): Told | null {
+    const r = this.sql
+      .exec<{ name: string; settings: string; created_at: number; used_at: number }>(`SELECT name, settings, created_at, used_at FROM killed`)
+      .toArray()[0];
+    return r === undefined ? null : { ...r, settings: JSON.parse(r.settings) as Settings };
+  }
+
+  // saved is the fingerprint of what was saved of /data; "" is none that is known.
+  saved(): string {
+    return this.sql.exec<{ saved: string }>(`SELECT saved FROM sandbox`).toArray()[0]?.saved ?? "empty";
+  }
+
+  savedAt(): number {
+    return this.sql.exec<{ saved_at: number }>(`SELECT saved_at FROM sandbox`).toArray()[0]?.saved_at ?? 0;
+  }
+
+  setSaved(fingerprint: string, at: number): void {
+    this.sql.exec(`UPDATE sandbox SET saved = ?, saved_at = ?`, fingerprint, at);
+  }
+
+  owe(): void {
+    this.sql.exec(`INSERT OR IGNORE INTO owed (one) VALUES (1)`);
+  }
+
+  owes(): boolean {
+    return this.sql.exec(`SELECT one FROM owed`).toArray().length > 0;
+  }
+
+  settle(): void {
+    this.sql.exec(`DELETE FROM owed`);
   }
 
   setReady(): void {
@@ -55,20 +97,20 @@ export class Store {
 
   // remove forgets the sandbox, and keeps its periods for a while.
   remove(now: number): void {
+    this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
-    this.sql.exec(`INSERT OR REPLACE INTO killed (one, purge_at) VALUES (1, ?)`, now + retention);
   }
 
   // purgeAt is when nobody asks for anything of this any more; null when there is nothing.
   purgeAt(): number | null {
     const row = this.row();
-    if (row !== null) return row.settings.deadline + retention;
+    if (row !== null) return deadline(row.settings) + retention;
     return this.sql.exec<{ purge_at: number }>(`SELECT purge_at FROM killed`).toArray()[0]?.purge_at ?? null;
   }
 
   purge(): void {
-    for (const table of ["sandbox", "periods", "running", "killed"]) this.sql.exec(`DELETE FROM ${table}`);
+    for (const table of ["sandbox", "periods", "running", "killed", "owed"]) this.sql.exec(`DELETE FROM ${table}`);
   }
 
   use(now: number): void {
@@ -90,10 +132,11 @@ export class Store {
     return incarnation;
   }
 
-  // end records a stop. The first word stands: a stop is heard of by whoever asked for it, and by the platform.
+  // end records a stop, which the copy does not know yet. The first word stands: a stop is heard of by whoever asked for it, and by the platform.
   end(incarnation: number, now: number, cause: Cause, exitCode: number | null): void {
     this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
     this.sql.exec(`DELETE FROM running`);
+    this.owe();
   }
 
   // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end

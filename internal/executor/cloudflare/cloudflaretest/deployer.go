@@ -1,0 +1,104 @@
+package cloudflaretest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Deployer deploys onto this machine: each deployment is a Server of its own. What it was given it keeps in memory.
+type Deployer struct {
+	t       testing.TB
+	account string
+
+	mu    sync.Mutex // guards sites, and lets one deployment be made at a time
+	sites map[string]*site
+}
+
+type site struct {
+	cloudflare.Site
+	server *Server
+}
+
+var _ cloudflare.Deployer = (*Deployer)(nil)
+
+// NewDeployer returns an account whose deployments end with the test.
+func NewDeployer(t testing.TB) *Deployer {
+	return &Deployer{t: t, account: "account-" + sandbox.RandomIDs(8), sites: map[string]*site{}}
+}
+
+// Reference names an image of the local engine as one of a registry, with a digest, which means nothing here.
+func Reference(image string) string { return image + "@sha256:" + strings.Repeat("0", 64) }
+
+// Account implements cloudflare.Deployer.
+func (d *Deployer) Account(context.Context) (string, error) { return d.account, nil }
+
+// Deploy implements cloudflare.Deployer. A deployment that is there is changed by making it anew: nothing of it
+// is kept.
+func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloudflare.Site, error) {
+	if err := dep.Check(); err != nil {
+		return cloudflare.Site{}, err
+	}
+	image, _, _ := strings.Cut(dep.Image, "@")
+	if _, err := dockertest.Engine(d.t).ImageInspect(ctx, image); cerrdefs.IsNotFound(err) {
+		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", image).WithReason(sandbox.ReasonImageNotFound)
+	} else if err != nil {
+		return cloudflare.Site{}, sandbox.Errorf(sandbox.Unavailable, "look for image %s: %w", image, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if have, ok := d.sites[dep.Name]; ok {
+		if len(dep.Differences(have.Site)) == 0 {
+			return have.Site, nil
+		}
+		have.server.Stop()
+	}
+	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, Instance: d.account})
+	made := &site{server: server, Site: cloudflare.Site{
+		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: cloudflare.KeyDigest(dep.SigningKey),
+		Variables: dep.Variables, Image: dep.Image, Resources: dep.Resources, MaxInstances: dep.MaxInstances, RolloutGrace: dep.RolloutGrace,
+	}}
+	d.sites[dep.Name] = made
+	return made.Site, nil
+}
+
+// Find implements cloudflare.Deployer.
+func (d *Deployer) Find(_ context.Context, name string) (cloudflare.Site, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s, ok := d.sites[name]; ok {
+		return s.Site, nil
+	}
+	return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "there is no deployment %s", name)
+}
+
+// List implements cloudflare.Deployer.
+func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []cloudflare.Site
+	for name, s := range d.sites {
+		if strings.HasPrefix(name, cloudflare.DeploymentPrefix(ledgerID)) {
+			all = append(all, s.Site)
+		}
+	}
+	return all, nil
+}
+
+// Delete implements cloudflare.Deployer.
+func (d *Deployer) Delete(_ context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s, ok := d.sites[name]; ok {
+		s.server.Stop()
+		delete(d.sites, name)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package cloudflare_test
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// testData is what becomes of /data: nothing else outlives a container.
+func testData(w *world) {
+	w.each(map[string]func(*world){
+		"it survives a sleep and a crash":            dataKept,
+		"programs end before it is saved for a stop": dataAtStop,
+		"what a failed command left is saved later":  dataOfFailed,
+		"it is saved when it has changed":            dataUnchanged,
+		"large and odd files come back":              dataLarge,
+	})
+}
+
+func dataKept(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "mkdir /data/memory && echo day one > /data/memory/day && chmod 640 /data/memory/day")
+	const look = "cat /data/memory/day; stat -c '%a %u:%g' /data/memory/day"
+	for what, stop := range map[string]func(){
+		"sleep": func() { w.must(w.worker.Sleep(w.Context(), h)) },
+		"crash": func() { w.crash(h); w.awaitStopped(h) },
+	} {
+		stop()
+		w.must(w.worker.Wake(w.Context(), h))
+		if got := w.sh(h, look); got != "day one\n640 1000:1000\n" {
+			w.Errorf("after a %s: %q", what, got)
+		}
+	}
+}
+
+func dataAtStop(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, `cat > /workspace/p <<'END'
+		trap 'echo last words > /data/last; exit' TERM
+		echo up > /workspace/up
+		while :; do sleep 0.1; done
+END
+		setsid sh /workspace/p >/dev/null 2>&1 & until [ -e /workspace/up ]; do sleep 0.1; done`)
+	w.must(w.worker.Sleep(w.Context(), h))
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "cat /data/last"); got != "last words\n" {
+		w.Errorf("after a sleep: %q", got)
+	}
+}
+
+func dataOfFailed(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo half > /data/half; exit 1")
+	if at := w.inspect(h).SavedAt; !at.IsZero() {
+		w.Errorf("it was saved at %s, after a command that failed", at)
+	}
+	w.must(w.worker.Sleep(w.Context(), h))
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "cat /data/half"); got != "half\n" {
+		w.Errorf("after a sleep: %q", got)
+	}
+}
+
+func dataUnchanged(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "ls /data")
+	if at := w.inspect(h).SavedAt; !at.IsZero() {
+		w.Errorf("nothing was saved at %s", at)
+	}
+	w.sh(h, "echo x > /data/x")
+	first := w.inspect(h).SavedAt
+	w.sh(h, "cat /data/x")
+	if again := w.inspect(h).SavedAt; again != first || first.IsZero() {
+		w.Errorf("saved at %s, and at %s though nothing has changed", first, again)
+	}
+	w.sh(h, "echo y > /data/x")
+	if again := w.inspect(h).SavedAt; !again.After(first) {
+		w.Errorf("saved at %s, and not again though it has changed", first)
+	}
+}
+
+// dataLarge is more than one part of an object, and what only user 0 can read.
+func dataLarge(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, `cd /data; yes 0123456789abcde | head -c 20000000 > large; echo x > locked; chmod 0 locked; ln large same; ln -s large link
+		ln -s /data/large absolute; ln -s /etc/passwd outside; mkfifo pipe; mkdir none; chmod 500 none`)
+	r, err := w.worker.Export(w.Context(), h)
+	w.must(err)
+	var names []string
+	for entries := tar.NewReader(r); ; {
+		e, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		w.must(err)
+		names = append(names, e.Name)
+	}
+	w.must(r.Close())
+	if got, want := strings.Join(names, " "), "./ ./absolute ./large ./link ./locked ./none/ ./same"; got != want {
+		w.Errorf("exported are %s, want %s", got, want)
+	}
+	w.must(w.worker.Sleep(w.Context(), h))
+	w.must(w.worker.Wake(w.Context(), h))
+	const look = `cd /data; wc -c < large; stat -c '%n %a %h' large locked none same; readlink link; readlink absolute; ls`
+	got, want := w.sh(h, look), "20000000\nlarge 644 2\nlocked 0 1\nnone 500 2\nsame 644 2\nlarge\nlarge\nabsolute large link locked none same"
+	if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		w.Errorf("after a sleep there is %q, want %q", got, want)
+	}
+	_, err = w.worker.Export(w.Context(), w.spec().Handle)
+	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+}

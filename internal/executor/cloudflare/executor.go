@@ -1,0 +1,205 @@
+package cloudflare
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Defaults of a Config.
+const (
+	DefaultMaxInstances = 20
+	DefaultRolloutGrace = 15 * time.Minute
+	DefaultPoll         = 10 * time.Second
+)
+
+// Config says which account to use, and how.
+type Config struct {
+	// Deployer works on one account.
+	Deployer Deployer
+	// MasterKey is what the keys of the Workers are made of, which are kept nowhere: with another one no
+	// Worker that was deployed before answers, until its environment is provisioned again.
+	MasterKey sandbox.Secret
+	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
+	MaxInstances int
+	// RolloutGrace is how long a sandbox that runs is left alone when its environment gets another image or
+	// size; 0 means DefaultRolloutGrace.
+	RolloutGrace time.Duration
+	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every environment's Worker.
+	Poll time.Duration
+	// HTTP carries the requests to Workers; nil means a client of its own. It must have no timeout.
+	HTTP *http.Client
+	// Now is what signatures hold from; nil means time.Now.
+	Now func() time.Time
+}
+
+// Executor drives the sandboxes of one Cloudflare account.
+type Executor struct {
+	helper.Guests
+	deployer Deployer
+	cfg      Config
+
+	mu      sync.Mutex // guards what follows
+	account string     // "" until Cloudflare has answered for it
+	workers map[string]*deployed
+}
+
+// deployed is a deployment as it was last seen.
+type deployed struct {
+	*Worker
+	image string
+}
+
+var _ sandbox.Executor = (*Executor)(nil)
+
+// New returns an executor for the account of a Deployer. It does not connect. Errors: Invalid.
+func New(cfg Config) (*Executor, error) {
+	if cfg.Deployer == nil || cfg.MasterKey == "" {
+		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: there must be a deployer and a master key")
+	}
+	cfg.MaxInstances = cmp.Or(cfg.MaxInstances, DefaultMaxInstances)
+	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
+	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
+	if cfg.HTTP == nil {
+		cfg.HTTP = newClient()
+	}
+	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed)}
+	e.Guests = helper.New(sandbox.Cloudflare, e.help)
+	return e, nil
+}
+
+// Close releases the connections that nothing uses.
+func (e *Executor) Close() error {
+	e.cfg.HTTP.CloseIdleConnections()
+	return nil
+}
+
+// Backend implements sandbox.Executor.
+func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
+
+// Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
+// limits; this program adds what the guest does.
+func (e *Executor) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true}
+}
+
+// Instance implements sandbox.Executor: it is the account's id.
+func (e *Executor) Instance(ctx context.Context) (string, error) {
+	account, err := e.deployer.Account(ctx)
+	if err != nil {
+		return "", unavailable(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.account = account
+	return account, nil
+}
+
+// unavailable is the error of an account that did not answer as it should: nothing is known of its sandboxes.
+func unavailable(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %w", err).WithReason(sandbox.ReasonOf(err))
+}
+
+// confirm sees to it that the account is the one that is named.
+func (e *Executor) confirm(ctx context.Context, instance string) error {
+	e.mu.Lock()
+	account := e.account
+	e.mu.Unlock()
+	if account == "" {
+		var err error
+		if account, err = e.Instance(ctx); err != nil {
+			return err
+		}
+	}
+	if instance != account {
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: this is account %s, not %s", account, instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	return nil
+}
+
+// keyOf returns the signing key of a deployment.
+func (e *Executor) keyOf(name string) sandbox.Secret {
+	h := hmac.New(sha256.New, []byte(e.cfg.MasterKey))
+	_, _ = h.Write([]byte("signing key of " + name)) // a hash does not fail
+	return sandbox.Secret(hex.EncodeToString(h.Sum(nil)))
+}
+
+// learn notes a site. One without a Worker that answers gives NotFound.
+func (e *Executor) learn(s Site) (*deployed, error) {
+	if s.URL == "" {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
+	}
+	w, err := NewWorker(WorkerConfig{URL: s.URL, Key: e.keyOf(s.Name), HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+	if err != nil {
+		return nil, err
+	}
+	d := &deployed{w, s.Image}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.workers[s.Name] = d
+	return d, nil
+}
+
+func (e *Executor) forget(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.workers, name)
+}
+
+// find returns the deployment of an environment. Errors: NotFound where there is none.
+func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance string) (*deployed, error) {
+	if err := e.confirm(ctx, instance); err != nil {
+		return nil, err
+	}
+	name := DeploymentName(ledgerID, environmentID)
+	e.mu.Lock()
+	d := e.workers[name]
+	e.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	s, err := e.deployer.Find(ctx, name)
+	switch sandbox.CodeOf(err) {
+	case "":
+		return e.learn(s)
+	case sandbox.NotFound:
+		return nil, err
+	default:
+		return nil, unavailable(err)
+	}
+}
+
+// worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
+// sandboxes either.
+func (e *Executor) worker(ctx context.Context, h sandbox.Handle) (*Worker, error) {
+	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Worker, nil
+}
+
+// help makes a call of the guest, as helper.Run has it.
+func (e *Executor) help(ctx context.Context, h sandbox.Handle, c helper.Call) (wire.Result, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	return w.help(ctx, h, c)
+}
+
+// errNotAssigned: no sandbox of this backend waits for its lease.
+var errNotAssigned = errors.New("this backend has no warm pools: a container that sleeps is stopped, and starts no faster than a new one")

@@ -1,0 +1,71 @@
+package cloudflare
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Listed is one sandbox of a list.
+type Listed struct {
+	SandboxID string
+	Standing
+}
+
+// List returns the sandboxes that an instance has of a ledger in this environment, in the order of their ids, as
+// their copies say: what happened by itself, such as a crash, may be a moment late. It wakes nothing.
+func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed, error) {
+	var all []Listed
+	for after, more := "", true; more; {
+		var page struct {
+			Sandboxes []struct {
+				ID   string   `json:"id"`
+				View standing `json:"view"`
+			} `json:"sandboxes"`
+			More bool `json:"more"`
+		}
+		err := w.call(ctx, request{
+			method: http.MethodGet, path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) + "/sandboxes?after=" + after,
+			what: "list the sandboxes of ledger " + ledgerID,
+		}, &page)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Sandboxes {
+			after = s.ID
+			all = append(all, Listed{s.ID, s.View.decode()})
+		}
+		more = page.More
+	}
+	return all, nil
+}
+
+// maxUsage bounds what a guest says of its usage, in bytes.
+const maxUsage = 1 << 10
+
+// Usage samples a sandbox that is awake, by what the guest reads of its cgroup. It is no use of the sandbox.
+// Errors: NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
+func (w *Worker) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	out := &helper.Capture{Limit: maxUsage}
+	res, err := w.help(ctx, h, helper.Call{Args: []string{"usage"}, Limit: readLimit, Quiet: true, Stdout: out})
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	if res.Problem != "" {
+		return sandbox.Usage{}, sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: sample it: %s", h.SandboxID, res.Message).WithReason(sandbox.ReasonStatsFailed)
+	}
+	var u wire.Usage
+	if err := json.NewDecoder(bytes.NewReader(out.Bytes())).Decode(&u); err != nil {
+		return sandbox.Usage{}, sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: sample it: the guest's answer cannot be read: %w", h.SandboxID, err).
+			WithReason(sandbox.ReasonStatsFailed)
+	}
+	return sandbox.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
+}

@@ -1,0 +1,140 @@
+package cloudflare_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// testObserve is what is told of sandboxes without touching them.
+func testObserve(w *world) {
+	w.each(map[string]func(*world){
+		"what stands is listed":                  listed,
+		"a lease has one row, of its last life":  leaseRows,
+		"a sample is of what runs, and no use":   sampled,
+		"what expires by itself is told to D1":   expired,
+		"more sandboxes than one page are there": manyListed,
+	})
+}
+
+// find returns a sandbox's entry in the list, false when it is not listed.
+func (w *world) find(h sandbox.Handle) (cloudflare.Standing, bool) {
+	w.Helper()
+	list, err := w.worker.List(w.Context(), w.server.Instance, h.LedgerID)
+	w.must(err)
+	i := slices.IndexFunc(list, func(l cloudflare.Listed) bool { return l.SandboxID == h.SandboxID })
+	if i < 0 {
+		return cloudflare.Standing{}, false
+	}
+	return list[i].Standing, true
+}
+
+func listed(w *world) {
+	spec := w.spec()
+	spec.Resources = sandbox.Resources{MemoryMB: 256, CPUMillis: 62, DiskMB: 2000}
+	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	got, ok := w.find(spec.Handle)
+	want := w.inspect(spec.Handle)
+	got.UsedAt = want.UsedAt // that is told a little later
+	if !ok || got != want || got.State != sandbox.StateRunning || got.Resources != spec.Resources {
+		w.Errorf("listed as\n%+v, and stands as\n%+v", got, want)
+	}
+	w.must(w.worker.Sleep(w.Context(), spec.Handle))
+	if got, _ := w.find(spec.Handle); got.State != sandbox.StateStopped || got.Period.Cause != cloudflare.CauseSleep {
+		w.Errorf("asleep it is listed as %+v", got)
+	}
+	w.must(w.worker.Kill(w.Context(), spec.Handle))
+	if got, ok := w.find(spec.Handle); ok {
+		w.Errorf("killed it is listed as %+v", got)
+	}
+	other := spec.Handle
+	other.LedgerID = "ledgerofnobody22"
+	if _, ok := w.find(other); ok {
+		w.Error("another ledger has it")
+	}
+	_, err := w.worker.List(w.Context(), "another", spec.LedgerID)
+	w.wantError(err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
+}
+
+// lease returns the status, generation and settings of a lease, "" for one that has no row.
+func (w *world) lease(agent string) string {
+	w.Helper()
+	rows := w.server.Query(fmt.Sprintf(`SELECT * FROM sandbox_leases WHERE agent_did = '%s'`, agent))
+	all := ""
+	for _, r := range rows {
+		all += fmt.Sprintf("%s %v %v %v %v %v", r["status"], r["generation"], r["environment_id"], r["ttl_ms"], r["sleep_after"], r["expiry_conditions"])
+	}
+	return all
+}
+
+func leaseRows(w *world) {
+	agent := "did:plc:" + sandbox.RandomIDs(8)
+	life := func(generation int64) sandbox.Handle {
+		return w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) {
+			s.AgentDID, s.LeaseID, s.Generation = agent, sandbox.LeaseID(agent, s.EnvironmentID), generation
+			s.TTL, s.SleepAfter, s.ExpiryConditions = sandbox.Duration(time.Second), sandbox.Duration(5*time.Minute), []string{"agent.death"}
+		})
+	}
+	check := func(want string) {
+		w.Helper()
+		if got := w.lease(agent); got != want {
+			w.Errorf("the lease is %q, want %q", got, want)
+		}
+	}
+	const settings = ` worker-1 1000 300s ["agent.death"]`
+	first := life(1)
+	check("active 1" + settings)
+	second := life(2)
+	check("active 2" + settings)
+	w.must(w.worker.Kill(w.Context(), first)) // late
+	check("active 2" + settings)
+	w.must(w.worker.Kill(w.Context(), second))
+	check("destroyed 2" + settings)
+}
+
+func sampled(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	before := w.inspect(h).UsedAt
+	u, err := w.worker.Usage(w.Context(), h)
+	w.must(err)
+	if u.CPUTime < 50*time.Millisecond || u.MemoryBytes <= 0 || u.PIDs < 1 {
+		w.Errorf("it uses %+v", u)
+	}
+	if after := w.inspect(h).UsedAt; after != before {
+		w.Errorf("used at %s, and at %s since it was sampled", before, after)
+	}
+	w.must(w.worker.Sleep(w.Context(), h))
+	_, err = w.worker.Usage(w.Context(), h)
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
+}
+
+func expired(w *world) {
+	agent := "did:plc:" + sandbox.RandomIDs(8)
+	h := w.spawn(cloudflare.Limits{TTL: time.Second}, func(s *sandbox.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
+	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
+		if s, _ := w.find(h); s.State == sandbox.StateStopped && w.lease(agent) == `expired 3 worker-1 0 0s []` {
+			return
+		}
+	}
+	w.Errorf("after %s the lease is %s", patience, w.lease(agent))
+}
+
+func manyListed(w *world) {
+	const rows, ledgerID = 450, "manysandboxes222"
+	w.spawn(cloudflare.Limits{}) // so that there is a table
+	w.server.Query(fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO sandboxes (ledger, id, view) SELECT '%s', printf('%%026d', i), '{"settings":{},"period":{}}' FROM n`, rows, ledgerID))
+	list, err := w.worker.List(w.Context(), w.server.Instance, ledgerID)
+	w.must(err)
+	seen := map[string]bool{}
+	for _, l := range list {
+		seen[l.SandboxID] = true
+	}
+	if len(list) != rows || len(seen) != rows {
+		w.Errorf("%d sandboxes are listed, %d of them different, want %d", len(list), len(seen), rows)
+	}
+}

@@ -1,0 +1,156 @@
+package cloudflare
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Check implements sandbox.Provisioner. Whether there is such an image only Deploy finds out.
+func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	if err := e.confirm(ctx, ref.Instance); err != nil {
+		return err
+	}
+	if err := checkEnvironment(ref, spec); err != nil {
+		return err
+	}
+	d, err := e.deployment(ref, spec)
+	if err != nil {
+		return err
+	}
+	return d.Check()
+}
+
+// checkEnvironment refuses what this backend does not do. sleep_mode is not used: a container that sleeps is
+// stopped. Nor are PIDs limited.
+func checkEnvironment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	var f []sandbox.Field
+	must := func(holds bool, name, problem string) {
+		if !holds {
+			f = append(f, sandbox.Field{Name: name, Problem: problem})
+		}
+	}
+	must(spec.Network != sandbox.NetworkRestricted, "network", "must be none or full on Cloudflare: it has no gateway that a restricted network goes out through")
+	must(spec.WarmPool == nil, "warm_pool", "must be left out on Cloudflare: a container that sleeps is stopped, and starts no faster than a new one")
+	must(len(spec.Mounts) == 0, "mounts", "must be left out on Cloudflare: there is no host whose directories could be mounted")
+	must(spec.Confinement.WithDefaults() == sandbox.Confinement{}.WithDefaults(), "confinement", "must be left out on Cloudflare, which shuts each sandbox into a machine of its own")
+	return sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, f)
+}
+
+// deployment is what an environment is deployed with.
+func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
+	script, err := Script()
+	if err != nil {
+		return Deployment{}, sandbox.Errorf(sandbox.Failed, "cloudflare: environment %s: %w", ref.EnvironmentID, err)
+	}
+	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
+	return Deployment{
+		Name: name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
+		SigningKey: e.keyOf(name), RolloutGrace: e.cfg.RolloutGrace,
+	}, nil
+}
+
+// Provision implements sandbox.Provisioner.
+func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	if err := e.Check(ctx, ref, spec); err != nil {
+		return err
+	}
+	d, err := e.deployment(ref, spec)
+	if err != nil {
+		return err
+	}
+	e.forget(d.Name)
+	site, err := e.deployer.Deploy(ctx, d)
+	if err != nil {
+		return err
+	}
+	w, err := e.learn(site)
+	if err != nil {
+		return err
+	}
+	return e.awaitAnswer(ctx, w.Worker, ref)
+}
+
+// Bounds of the wait for a Worker that was just deployed: until all of Cloudflare knows of it takes seconds.
+const (
+	answerLimit = time.Minute
+	answerPause = 500 * time.Millisecond
+)
+
+// awaitAnswer returns once a Worker that was deployed answers. Errors: Unavailable.
+func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref sandbox.EnvironmentRef) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	for {
+		instance, err := w.Instance(ctx)
+		if err == nil && instance != ref.Instance {
+			return sandbox.Errorf(sandbox.Conflict, "cloudflare: environment %s: its Worker was deployed for account %s, not %s", ref.EnvironmentID, instance, ref.Instance)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(answerPause):
+		case <-ctx.Done():
+			return sandbox.Errorf(sandbox.Unavailable, "cloudflare: environment %s is deployed and does not answer yet: %w (retry)", ref.EnvironmentID, err)
+		}
+	}
+}
+
+// Mend implements sandbox.Provisioner: what differs from what was deployed is deployed again.
+func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
+	if err := e.Check(ctx, ref, spec); err != nil {
+		return "", err
+	}
+	d, err := e.deployment(ref, spec)
+	if err != nil {
+		return "", err
+	}
+	site, err := e.deployer.Find(ctx, d.Name)
+	var found string
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		found = "nothing of its deployment is there"
+	case err != nil:
+		return "", err
+	default:
+		found = describe(d.Differences(site))
+	}
+	if found == "" {
+		return "", nil
+	}
+	return found, e.Provision(ctx, ref, spec)
+}
+
+// describe tells of differences for readers; "" when there are none.
+func describe(all []Difference) string {
+	parts := make([]string, len(all))
+	for i, d := range all {
+		parts[i] = fmt.Sprintf("%s is %q and should be %q", d.Setting, d.Found, d.Wanted)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Deprovision implements sandbox.Provisioner.
+func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	d, err := e.find(ctx, ref.LedgerID, ref.EnvironmentID, ref.Instance)
+	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
+	switch code := sandbox.CodeOf(err); {
+	case code == sandbox.NotFound: // what is half made has no sandboxes
+	case err != nil:
+		return err
+	default:
+		list, err := d.List(ctx, ref.Instance, ref.LedgerID)
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			return sandbox.Errorf(sandbox.Conflict, "cloudflare: environment %s still has %d sandboxes, such as %s: kill them first", ref.EnvironmentID, len(list), list[0].SandboxID)
+		}
+	}
+	e.forget(name)
+	return e.deployer.Delete(ctx, name)
+}

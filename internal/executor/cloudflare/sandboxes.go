@@ -1,0 +1,233 @@
+package cloudflare
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Spawn implements sandbox.Lifecycle. Its image is the one that its environment is deployed with.
+func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+	d, err := e.find(ctx, spec.LedgerID, spec.EnvironmentID, spec.Instance)
+	if err == nil && d.image != spec.Image { // it may have been deployed by another process since
+		e.forget(DeploymentName(spec.LedgerID, spec.EnvironmentID))
+		d, err = e.find(ctx, spec.LedgerID, spec.EnvironmentID, spec.Instance)
+	}
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: its environment is not deployed: %w (provision it again)", spec.SandboxID, err).
+			WithReason(sandbox.ReasonCreationFailed)
+	case err != nil:
+		return err
+	case d.image != spec.Image:
+		return sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s: its environment is deployed with image %s, not with %s (provision it again)", spec.SandboxID, d.image, spec.Image).
+			WithReason(sandbox.ReasonImageNotFound)
+	}
+	return d.Spawn(ctx, spec, Limits{})
+}
+
+// Sleep implements sandbox.Lifecycle: whatever the mode, the container is stopped.
+func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, _ sandbox.SleepMode) error {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return err
+	}
+	return w.Sleep(ctx, h)
+}
+
+// Assign implements sandbox.Lifecycle: no sandbox here was made for a warm pool. Errors: Conflict, Unavailable, NotFound.
+func (e *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+	if _, err := e.Inspect(ctx, spec.Handle); err != nil {
+		return err
+	}
+	return sandbox.Errorf(sandbox.Conflict, "cloudflare: sandbox %s: %w", spec.SandboxID, errNotAssigned).WithReason(sandbox.ReasonInvalidState)
+}
+
+// Wake implements sandbox.Lifecycle.
+func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return err
+	}
+	return w.Wake(ctx, h)
+}
+
+// Kill implements sandbox.Lifecycle. What an environment had is gone with its deployment.
+func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+	w, err := e.worker(ctx, h)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return w.Kill(ctx, h)
+}
+
+// Export implements sandbox.Exporter: what is read is what was saved, of an awake sandbox just now. So nothing
+// stands still while it is read, and nobody can tear it.
+func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return w.Export(ctx, h)
+}
+
+// Inspect implements sandbox.Observer.
+func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return sandbox.Observation{}, err
+	}
+	s, err := w.Inspect(ctx, h)
+	if err != nil {
+		return sandbox.Observation{}, err
+	}
+	return observation(h, s), nil
+}
+
+func observation(h sandbox.Handle, s Standing) sandbox.Observation {
+	return sandbox.Observation{
+		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
+		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
+		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt,
+	}
+}
+
+// Usage implements sandbox.Observer.
+func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	return w.Usage(ctx, h)
+}
+
+// List implements sandbox.Observer: it asks the Worker of each of the ledger's deployments.
+func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+	instance, err := e.Instance(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sites, err := e.deployer.List(ctx, ledgerID)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var all []sandbox.Observation
+	for _, s := range sites {
+		if s.URL == "" { // nothing was ever asked of it
+			continue
+		}
+		w, err := NewWorker(WorkerConfig{URL: s.URL, Key: e.keyOf(s.Name), HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+		if err != nil {
+			return nil, err
+		}
+		list, err := w.List(ctx, instance, ledgerID)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range list {
+			h := sandbox.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
+			all = append(all, observation(h, l.Standing))
+		}
+	}
+	return all, nil
+}
+
+// Watch implements sandbox.Observer by looking again and again: Cloudflare tells nobody.
+func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
+	before, err := e.look(ctx, ledgerID)
+	if err != nil {
+		return err
+	}
+	ready()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(e.cfg.Poll):
+		}
+		now, err := e.look(ctx, ledgerID)
+		if err != nil {
+			return err
+		}
+		for id, seen := range now {
+			if before[id] != seen {
+				changed(id)
+			}
+		}
+		for id := range before {
+			if _, there := now[id]; !there {
+				changed(id)
+			}
+		}
+		before = now
+	}
+}
+
+// seen is what Watch tells changes by: a start anew changes it, too.
+type seen struct {
+	state     sandbox.State
+	startedAt time.Time
+}
+
+func (e *Executor) look(ctx context.Context, ledgerID string) (map[string]seen, error) {
+	list, err := e.List(ctx, ledgerID)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	all := make(map[string]seen, len(list))
+	for _, o := range list {
+		all[o.SandboxID] = seen{o.State, o.StartedAt}
+	}
+	return all, nil
+}
+
+// Leftovers implements sandbox.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
+// with it; what an environment has goes with Deprovision.
+func (e *Executor) Leftovers(context.Context, string) ([]sandbox.Leftover, error) { return nil, nil }
+
+// RemoveLeftover implements sandbox.Cleaner: there is none.
+func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+	return e.confirm(ctx, l.Instance)
+}
+
+// Audit implements sandbox.Auditor. What shuts a container in is Cloudflare's, and cannot be inspected.
+func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
+	list, err := e.List(ctx, ledgerID)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if e.cfg.Now != nil {
+		now = e.cfg.Now()
+	}
+	checks := make([]sandbox.AuditCheck, 0, len(list))
+	for _, o := range list {
+		c := sandbox.AuditCheck{
+			Object: o.SandboxID, SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID,
+			Rule: "CF.1", Title: "no sandbox runs past its deadline", Verdict: sandbox.VerdictPass,
+		}
+		if o.State == sandbox.StateRunning && now.After(o.Deadline.Add(time.Minute)) {
+			c.Verdict, c.Detail = sandbox.VerdictFinding, "its deadline was "+o.Deadline.Format(time.RFC3339)
+		}
+		checks = append(checks, c)
+	}
+	return checks, nil
+}
+
+// EgressLogs implements sandbox.EgressLogger: no environment has a gateway here.
+func (e *Executor) EgressLogs(context.Context, string) ([]sandbox.EnvironmentRef, error) {
+	return nil, nil
+}
+
+// EgressLog implements sandbox.EgressLogger.
+func (e *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+	return nil, e.confirm(ctx, ref.Instance)
+}

@@ -1,0 +1,96 @@
+// A copy in D1 of what the Durable Objects know, for whoever wants to see all of them: nobody can list Durable
+// Objects by their names, or ask one without waking it.
+
+export const schema = [
+  // One row for each sandbox that is there; view is what its Durable Object answers.
+  `CREATE TABLE IF NOT EXISTS sandboxes (
+    ledger TEXT NOT NULL, id TEXT NOT NULL, view TEXT NOT NULL, PRIMARY KEY (ledger, id))`,
+  // One row for each agent in an environment, of its latest generation. Times are in milliseconds of Unix time.
+  `CREATE TABLE IF NOT EXISTS sandbox_leases (
+    id TEXT PRIMARY KEY,
+    ledger TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    agent_did TEXT NOT NULL,
+    environment_id TEXT NOT NULL,
+    environment_type TEXT NOT NULL,
+    leased_at INTEGER NOT NULL,
+    last_activity INTEGER NOT NULL,
+    ttl_ms INTEGER NOT NULL,
+    sleep_after TEXT NOT NULL DEFAULT '5m',
+    expiry_conditions TEXT NOT NULL,
+    status TEXT NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'expired', 'destroyed')),
+    UNIQUE (agent_did, environment_id))`,
+  `CREATE INDEX IF NOT EXISTS idx_leases_env ON sandbox_leases (environment_id)`,
+  `CREATE INDEX IF NOT EXISTS idx_leases_status ON sandbox_leases (status)`,
+];
+
+export type LeaseStatus = "active" | "expired" | "destroyed";
+
+// Lease is a row of sandbox_leases.
+export interface Lease {
+  id: string;
+  generation: number;
+  agent_did: string;
+  environment_id: string;
+  environment_type: string;
+  leased_at: number;
+  last_activity: number;
+  ttl_ms: number;
+  sleep_after: string;
+  expiry_conditions: string;
+  status: LeaseStatus;
+}
+
+// page bounds the sandboxes of one answer.
+const page = 200;
+
+// prepared holds the databases that have the schema.
+const prepared = new WeakSet<D1Database>();
+
+export class Copy {
+  constructor(private readonly db: D1Database) {}
+
+  // put writes a sandbox, or that there is none any more where view is null, and its lease.
+  async put(ledger: string, id: string, view: unknown, lease: Lease): Promise<void> {
+    await this.prepare();
+    const row =
+      view === null
+        ? this.db.prepare(`DELETE FROM sandboxes WHERE ledger = ? AND id = ?`).bind(ledger, id)
+        : this.db.prepare(`INSERT OR REPLACE INTO sandboxes (ledger, id, view) VALUES (?, ?, ?)`).bind(ledger, id, JSON.stringify(view));
+    await this.db.batch([row, this.lease(ledger, id, lease)]);
+  }
+
+  // list returns the sandboxes of a ledger after an id, in the order of their ids.
+  async list(ledger: string, after: string): Promise<{ sandboxes: { id: string; view: unknown }[]; more: boolean }> {
+    await this.prepare();
+    const { results } = await this.db
+      .prepare(`SELECT id, view FROM sandboxes WHERE ledger = ? AND id > ? ORDER BY id LIMIT ?`)
+      .bind(ledger, after, page + 1)
+      .all<{ id: string; view: string }>();
+    const sandboxes = results.slice(0, page).map(({ id, view }) => ({ id, view: JSON.parse(view) as unknown }));
+    return { sandboxes, more: results.length > page };
+  }
+
+  // lease writes a lease unless a later generation of it is known.
+  private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement {
+    return this.db
+      .prepare(
+        `INSERT INTO sandbox_leases (id, ledger, sandbox_id, generation, agent_did, environment_id, environment_type, leased_at, last_activity, ttl_ms, sleep_after, expiry_conditions, status)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+         ON CONFLICT (agent_did, environment_id) DO UPDATE SET id = ?1, ledger = ?2, sandbox_id = ?3, generation = ?4, environment_type = ?7,
+           leased_at = ?8, last_activity = ?9, ttl_ms = ?10, sleep_after = ?11, expiry_conditions = ?12, status = ?13
+         WHERE sandbox_leases.ledger <> ?2 OR sandbox_leases.generation <= ?4`,
+      )
+      .bind(
+        l.id, ledger, sandbox, l.generation, l.agent_did, l.environment_id, l.environment_type,
+        l.leased_at, l.last_activity, l.ttl_ms, l.sleep_after, l.expiry_conditions, l.status,
+      );
+  }
+
+  private async prepare(): Promise<void> {
+    if (prepared.has(this.db)) return;
+    await this.db.batch(schema.map((statement) => this.db.prepare(statement)));
+    prepared.add(this.db);
+  }
+}

@@ -1,0 +1,95 @@
+// The frames of internal/guest/wire: a byte of kind, four bytes of length (big endian), the payload. The last
+// one is the result of a run.
+
+const kindOutput = 1;
+const kindResult = 3;
+const headerSize = 5;
+
+// Result is how a helper ended, as far as this Worker reads it.
+export interface Result {
+  exit_code: number;
+  // data is a fingerprint of /data, where it was asked for and could be told.
+  data?: string;
+  // problem is set when the helper could not do its work.
+  problem?: string;
+  message?: string;
+}
+
+// Piece is what a piece of a stream holds.
+export interface Piece {
+  // before is all of it but the result.
+  before: Uint8Array;
+  // output are the payloads of standard output.
+  output: Uint8Array[];
+}
+
+// Scanner takes a stream apart, in pieces of any size.
+export class Scanner {
+  private readonly header = new Uint8Array(headerSize);
+  private headed = 0;
+  private left = 0;
+  private held: Uint8Array[] = [];
+  private complete = false;
+
+  scan(piece: Uint8Array): Piece {
+    const output: Uint8Array[] = [];
+    // What continues a result that an earlier piece began is the result's, too.
+    let end = this.headed > 0 && this.kind === kindResult ? 0 : piece.length;
+    for (let at = 0; at < piece.length; ) {
+      if (this.headed < headerSize) {
+        if (this.headed === 0 && piece[at] === kindResult) end = Math.min(end, at);
+        this.header[this.headed++] = piece[at++] ?? 0;
+        if (this.headed < headerSize) continue;
+        this.left = new DataView(this.header.buffer).getUint32(1);
+      } else {
+        const payload = piece.subarray(at, at + this.left);
+        if (this.kind === kindOutput) output.push(payload);
+        if (this.kind === kindResult) this.held.push(payload);
+        at += payload.length;
+        this.left -= payload.length;
+      }
+      if (this.left === 0) {
+        this.complete = this.complete || this.kind === kindResult;
+        this.headed = 0;
+      }
+    }
+    return { before: piece.subarray(0, end), output };
+  }
+
+  // result returns the result once all of it has come, null before.
+  result(): Result | null {
+    return this.complete ? (JSON.parse(new TextDecoder().decode(concat(this.held))) as Result) : null;
+  }
+
+  // resultFrame returns the result as it came.
+  resultFrame(): Uint8Array {
+    return frame(kindResult, concat(this.held));
+  }
+
+  private get kind(): number {
+    return this.header[0] ?? 0;
+  }
+}
+
+// problem is a result frame.
+export function problem(message: string): Uint8Array {
+  return frame(kindResult, new TextEncoder().encode(JSON.stringify({ exit_code: 0, duration: 0, problem: "failed", message })));
+}
+
+function frame(kind: number, payload: Uint8Array): Uint8Array {
+  const f = new Uint8Array(headerSize + payload.length);
+  f[0] = kind;
+  new DataView(f.buffer).setUint32(1, payload.length);
+  f.set(payload, headerSize);
+  return f;
+}
+
+export function concat(pieces: Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(pieces.reduce((n, p) => n + p.length, 0));
+  let at = 0;
+  for (const p of pieces) {
+    all.set(p, at);
+    at += p.length;
+  }
+  return all;
+}
