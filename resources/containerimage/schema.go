@@ -77,7 +77,7 @@ func attributes() map[string]schema.Attribute {
 			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(check(image.CheckTag))},
 		},
 		"push": schema.BoolAttribute{
-			MarkdownDescription: "Whether every tag is pushed to the registry that `name` begins with. Reconcilers on other engines get the image from there. " +
+			MarkdownDescription: "Whether every tag is pushed to the registry that `name` begins with, from where other engines can be given it with `docker pull`: no reconciler pulls by itself. " +
 				"Changed in place for a build; turning it off leaves what was pushed. **Changing it replaces an image that has a `source`.** Default: `false`.",
 			Optional: true,
 			Computed: true,
