@@ -161,6 +161,9 @@ func (f *feed) replay() (events []sandbox.Event) {
 func (f *feed) read(e *leasing.Engine) {
 	for over := false; !over && !f.Failed(); {
 		sequences, at := f.snapshot(e)
+		if f.isTheEnd(e, at) { // nothing follows it
+			return
+		}
 		seen := 0
 		f.follow(e, at, func(ev sandbox.Event) bool {
 			if ev.ID <= at {
@@ -190,6 +193,15 @@ func (f *feed) read(e *leasing.Engine) {
 			f.Errorf("in the end the ledger stands at event %d, and the reader at %d", last, at)
 		}
 	}
+}
+
+// isTheEnd reports whether an event is the last one.
+func (f *feed) isTheEnd(e *leasing.Engine, id int64) bool {
+	events, err := e.ListEvents(f.Context(), sandbox.EventFilter{AfterID: id - 1, Limit: 1})
+	if err != nil {
+		f.Error(err)
+	}
+	return len(events) == 1 && ends(events[0])
 }
 
 // snapshot reads all leases: the sequences of their sandboxes, and the event after which to follow.

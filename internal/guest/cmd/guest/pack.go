@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,7 @@ func (w packer) header(info fs.FileInfo, as, link string) error {
 		return err
 	}
 	h.Name, h.Uname, h.Gname = as, "", ""
+	h.ModTime = h.ModTime.Truncate(time.Second) // as stat shows it; the writer would round it up
 	if !utf8.ValidString(as) || !utf8.ValidString(link) {
 		h.Format = tar.FormatGNU // it has bytes for names, where PAX promises UTF-8
 	}
