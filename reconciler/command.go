@@ -57,7 +57,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 			if err := c.validate(); err != nil {
 				return err
 			}
-			if err := errors.Join(c.fillIn(), gateway.fill(&c.Docker.Gateway, os.Getenv)); err != nil {
+			if err := errors.Join(c.fillIn(), gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
 				return err
 			}
 			if generate {
@@ -76,7 +76,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 			if err != nil {
 				return err
 			}
-			c.Logger, c.Docker.Logger = log, log
+			c.Logger, c.Docker.Logger, c.Cloudflare.Logger = log, log, log
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return Serve(ctx, c, nil)
@@ -103,6 +103,7 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.Docker.Host, "docker-host", "", "address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&c.Docker.Context, "docker-context", "", "docker context to use")
 	f.TextVar(&c.Docker.NetworkPool, "network-pool", docker.DefaultNetworkPool, "IPv4 range of /12 to /28 from which each sandbox whose network is full gets a /28; nothing else may use it")
+	addCloudflareFlags(f, &c.Cloudflare)
 	gateway.add(f, &c.Docker.Gateway)
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")

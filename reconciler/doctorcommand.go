@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -39,7 +40,7 @@ Exit codes: 0 serve would work, warnings or not; 1 there are problems.`,
 			if err := c.fillIn(); err != nil {
 				return err
 			}
-			if err := gateway.fill(&c.Docker.Gateway, os.Getenv); err != nil {
+			if err := errors.Join(gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
 				return err
 			}
 			symptoms := Examine(cmd.Context(), c)

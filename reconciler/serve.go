@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -44,6 +45,8 @@ type Config struct {
 	Host host.Config
 	// Docker names the engine.
 	Docker docker.Config
+	// Cloudflare is the account that environments may have sandboxes on; without an AccountID they may not.
+	Cloudflare deploy.Config
 	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
 	DockerPriceBook string
 	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
@@ -99,11 +102,14 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	defer func() { _ = listener.Close() }() // closed by the server already when it came to serve
 
-	executor, err := docker.New(c.Docker)
+	keys := c.keys()
+	executors, err := c.executors(keys)
+	for _, x := range executors {
+		defer func() { err = errors.Join(err, x.Close()) }()
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, executor.Close()) }()
 	store, err := ledger.Open(ctx, c.LedgerURL, ledger.Options{Logger: c.Logger})
 	if err != nil {
 		return err
@@ -111,8 +117,8 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	defer func() { err = errors.Join(err, store.Close()) }()
 	counts := metrics.New(c.Version)
 	settings := leasing.Config{
-		Observer: counts, Store: store, Executors: []sandbox.Executor{executor}, Keys: c.keys(), Host: machine, Version: c.Version, Logger: c.Logger,
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book},
+		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: machine, Version: c.Version, Logger: c.Logger,
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book, sandbox.Cloudflare: pricing.Cloudflare()},
 	}
 	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {
 		states, openErr := state.Open(ctx, url)
@@ -140,6 +146,23 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		return err
 	}
 	return run(ctx, c, engine, handler, listener, ready)
+}
+
+// executors returns those of the backends there are, also beside an error. Their owner closes them.
+func (c Config) executors(keys *seal.Keys) (all []sandbox.Executor, err error) {
+	local, err := docker.New(c.Docker)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, local)
+	if c.Cloudflare.AccountID == "" {
+		return all, nil
+	}
+	account, err := deploy.NewExecutor(c.Cloudflare, keys)
+	if err != nil {
+		return all, err
+	}
+	return append(all, account), nil
 }
 
 // keys returns what secrets are kept under, nil for none.

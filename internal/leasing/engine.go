@@ -199,7 +199,7 @@ func (b *backend) lastThere(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 func (e *Engine) backendFor(b sandbox.Backend) (*backend, error) {
 	x, ok := e.backends[b]
 	if !ok {
-		return nil, sandbox.Errorf(sandbox.Invalid, "backend %s is not configured here", b)
+		return nil, sandbox.Errorf(sandbox.Invalid, "backend %s is not configured here: name its account, with --%s-account or the provider's %s block", b, b, b)
 	}
 	return x, nil
 }

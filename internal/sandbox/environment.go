@@ -104,14 +104,18 @@ type EnvironmentSpec struct {
 func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	orDefault(&s.Type, TypeCustom)
 	orDefault(&s.Backend, Docker)
-	orDefault(&s.Network, NetworkRestricted)
+	network, sleep, size := NetworkRestricted, SleepPause, defaultResources(s.Backend)
+	if s.Backend == Cloudflare { // which has no gateway, and nothing that pauses
+		network, sleep = NetworkNone, SleepStop
+	}
+	orDefault(&s.Network, network)
 	orDefault(&s.TTL, DefaultTTL)
 	orDefault(&s.MaxLifetime, DefaultMaxLifetime)
-	orDefault(&s.SleepMode, SleepPause)
-	orDefault(&s.Resources.MemoryMB, DefaultResources.MemoryMB)
-	orDefault(&s.Resources.CPUMillis, DefaultResources.CPUMillis)
-	orDefault(&s.Resources.PIDs, DefaultResources.PIDs)
-	orDefault(&s.Resources.DiskMB, DefaultResources.DiskMB)
+	orDefault(&s.SleepMode, sleep)
+	orDefault(&s.Resources.MemoryMB, size.MemoryMB)
+	orDefault(&s.Resources.CPUMillis, size.CPUMillis)
+	orDefault(&s.Resources.PIDs, size.PIDs)
+	orDefault(&s.Resources.DiskMB, size.DiskMB)
 	if s.SleepAfter == nil {
 		d := DefaultSleepAfter
 		s.SleepAfter = &d
@@ -147,8 +151,8 @@ func (s EnvironmentSpec) Validate() error {
 	if !slices.Contains(EnvironmentTypes, s.Type) {
 		bad("type", "must be rpg, catan, coding or custom, not %q", s.Type)
 	}
-	if s.Backend != Docker {
-		bad("backend", "must be docker, not %q: the cloudflare backend is not built yet", s.Backend)
+	if s.Backend != Docker && s.Backend != Cloudflare {
+		bad("backend", "must be docker or cloudflare, not %q", s.Backend)
 	}
 	if s.Image == "" {
 		bad("image", "must be set to an image reference, for example the reference of a sandbox_container_image")
@@ -158,8 +162,11 @@ func (s EnvironmentSpec) Validate() error {
 	default:
 		bad("network", "must be none, restricted or full, not %q", s.Network)
 	}
-	if s.SleepMode != SleepPause && s.SleepMode != SleepStop {
+	switch {
+	case s.SleepMode != SleepPause && s.SleepMode != SleepStop:
 		bad("sleep_mode", "must be pause or stop, not %q", s.SleepMode)
+	case s.SleepMode == SleepPause && s.Backend == Cloudflare:
+		bad("sleep_mode", "must be stop on Cloudflare, where nothing can be paused: what sleeps keeps /data only")
 	}
 	f = append(f, s.Resources.fields()...)
 	f = append(f, s.envFields()...)

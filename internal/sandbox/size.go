@@ -24,6 +24,15 @@ type InstanceType struct {
 	Resources
 }
 
+// defaultResources are DefaultResources of a backend; Cloudflare has named sizes only, and few that one may choose.
+func defaultResources(b Backend) Resources {
+	if b == Cloudflare {
+		basic, _ := ResourcesOf("basic") // it is below
+		return basic
+	}
+	return DefaultResources
+}
+
 // InstanceTypes lists the named sizes from small to large.
 var InstanceTypes = []InstanceType{
 	{"lite", Resources{MemoryMB: 256, CPUMillis: 62, PIDs: 256, DiskMB: 2000}},

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -50,6 +51,7 @@ type Keys struct {
 type key struct {
 	id   []byte
 	aead cipher.AEAD
+	raw  []byte
 }
 
 // InFile returns the keys in a file, which is read when it is first needed. With create, it is made
@@ -62,17 +64,40 @@ func (k *Keys) Seal(text []byte, purpose string) ([]byte, error) {
 	if k == nil {
 		return nil, errNoKey
 	}
+	keys, err := k.loadOrMake()
+	if err != nil {
+		return nil, err
+	}
+	sealed := append([]byte{format}, keys[0].id...)
+	return keys[0].aead.Seal(sealed, nil, text, []byte(purpose)), nil
+}
+
+// Derive returns a key for another purpose, made of the one that seals: another key for each purpose, and
+// for each first key of the file. Errors: as Seal.
+func (k *Keys) Derive(purpose string) (sandbox.Secret, error) {
+	if k == nil {
+		return "", errNoKey
+	}
+	keys, err := k.loadOrMake()
+	if err != nil {
+		return "", err
+	}
+	derived, err := hkdf.Key(sha256.New, keys[0].raw, nil, purpose, keySize)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Internal, "deriving a key: %w", err)
+	}
+	return sandbox.Secret(hex.EncodeToString(derived)), nil
+}
+
+// loadOrMake returns the keys, of which there is one at least.
+func (k *Keys) loadOrMake() ([]key, error) {
 	keys, err := k.load(false)
 	if errors.Is(err, fs.ErrNotExist) && k.create {
 		if err = generate(k.file); err == nil {
 			keys, err = k.load(true)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	sealed := append([]byte{format}, keys[0].id...)
-	return keys[0].aead.Seal(sealed, nil, text, []byte(purpose)), nil
+	return keys, err
 }
 
 var errNoKey = sandbox.Errorf(sandbox.Invalid, "this service has no key to keep secrets under: start it with --secret-key-file")
@@ -200,7 +225,7 @@ func parse(words []string) (key, bool) {
 		return key{}, false
 	}
 	id := sha256.Sum256(append([]byte("sandbox-key-id\x00"), raw...))
-	return key{id: id[:idSize], aead: aead}, true
+	return key{id: id[:idSize], aead: aead, raw: raw}, true
 }
 
 // generate makes a key file with one new key unless there is one. Of several programs that do so at

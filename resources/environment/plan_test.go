@@ -158,7 +158,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 	w := providertest.New(t)
 	tests := []struct{ more, says string }{
 		{`type = "chess"`, `type must be rpg, catan, coding or custom, not "chess"`},
-		{`backend = "cloudflare"`, `backend must be docker, not "cloudflare"`},
+		{`backend = "kubernetes"`, `backend must be docker or cloudflare, not "kubernetes"`},
 		{`ttl = "soon"`, `"soon" is not a duration`},
 		{`ttl = "1ms"`, `ttl must be at least 1s`},
 		{`max_lifetime = "9000h"`, `max_lifetime must be between 1s and 8760h`},

@@ -1,0 +1,48 @@
+package deploy
+
+import (
+	"errors"
+	"io"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+)
+
+// EnvAccount, EnvToken and EnvURL are the environment variables that Cloudflare's own tools take an account's
+// id, a token and the API's address from.
+const (
+	EnvAccount = "CLOUDFLARE_ACCOUNT_ID"
+	EnvToken   = "CLOUDFLARE_API_TOKEN" //nolint:gosec // the name of a variable
+	EnvURL     = "CLOUDFLARE_API_BASE_URL"
+)
+
+// keyPurpose is what the Workers' keys are derived for.
+const keyPurpose = "signing keys of Cloudflare Workers"
+
+// Executor is the executor of one account, with the deployer that it owns.
+type Executor struct {
+	*cloudflare.Executor
+	deployer io.Closer
+}
+
+// NewExecutor returns the executor of an account, whose Workers' keys are derived from keys: they are the same for
+// everybody who has the same key file. It does not connect. Errors: Invalid; as seal.Keys.
+func NewExecutor(cfg Config, keys *seal.Keys) (*Executor, error) {
+	d, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	master, err := keys.Derive(keyPurpose)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w", err)
+	}
+	x, err := cloudflare.New(cloudflare.Config{Deployer: d, MasterKey: master})
+	if err != nil {
+		return nil, err
+	}
+	return &Executor{x, d}, nil
+}
+
+// Close releases all connections.
+func (x *Executor) Close() error { return errors.Join(x.Executor.Close(), x.deployer.Close()) }

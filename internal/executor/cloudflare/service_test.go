@@ -1,0 +1,211 @@
+package cloudflare_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// house is a reconciler with an account on this machine, and what it logs.
+type house struct {
+	*testing.T
+	account *cloudflaretest.Account
+	image   string
+	config  reconciler.Config
+	token   string
+	log     *os.File
+	// containers is what those of the environment are called.
+	containers string
+	end        func()
+	service    *client.Client
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{T: t, account: cloudflaretest.StartAccount(t), token: webhook.NewToken()}
+	h.image = h.account.Reference(t, cloudflaretest.Busybox(t))
+	dir := t.TempDir()
+	for name, line := range map[string]string{"tokens": "test " + h.token, "secrets": webhook.NewSecret()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if h.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.log.Close() }) // it was read
+	log := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h.config = reconciler.Config{
+		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + dir + "/ledger.db", TokenFile: dir + "/tokens", SecretFile: dir + "/secrets",
+		Cloudflare: deploy.Config{AccountID: h.account.ID, Token: h.account.Token, BaseURL: h.account.URL, Logger: log}, Logger: log, Version: "test",
+	}
+	h.start()
+	t.Cleanup(func() { h.end() })
+	return h
+}
+
+// start runs a reconciler until end, which waits for it.
+func (h *house) start() {
+	h.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- reconciler.Serve(ctx, h.config, func(address string) { ready <- address }) }()
+	h.end = func() {
+		h.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			h.Errorf("the reconciler ended with %v", err)
+		}
+		h.end = func() {}
+	}
+	select {
+	case address := <-ready:
+		var err error
+		if h.service, err = client.New(client.Config{URL: "http://" + net.JoinHostPort("127.0.0.1", address[strings.LastIndex(address, ":")+1:]), Token: h.token}); err != nil {
+			h.Fatal(err)
+		}
+	case err := <-ended:
+		cancel()
+		h.Fatal(err)
+	}
+}
+
+func (h *house) environment(id string, change func(*sandbox.PutEnvironment)) {
+	h.Helper()
+	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Backend: sandbox.Cloudflare, Image: h.image, Resources: lite(h.T)}}
+	if change != nil {
+		change(&p)
+	}
+	info, err := h.service.Ledger(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.containers = "workerd-" + cloudflare.DeploymentName(info.ID, id) + "-"
+	h.Cleanup(func() { dockertest.RemoveNamed(h.T, h.containers) })
+	if _, err := h.service.PutEnvironment(h.Context(), p); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *house) acquire(environment string) sandbox.LeaseRef {
+	h.Helper()
+	a, err := h.service.Acquire(h.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: environment})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return sandbox.LeaseRef{ID: a.Lease.ID}
+}
+
+func (h *house) sh(r sandbox.LeaseRef, script string) string {
+	h.Helper()
+	res, err := h.service.Exec(h.Context(), r, sandbox.ExecRequest{Command: []string{"sh", "-c", script}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return string(res.Stdout) + string(res.Stderr)
+}
+
+// lease waits until a lease is as it should be.
+func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.Lease {
+	h.Helper()
+	limit := time.Now().Add(3 * time.Minute)
+	for {
+		l, err := h.service.GetLease(h.Context(), r.ID)
+		if err != nil {
+			h.Fatal(err)
+		}
+		if is(l) {
+			return l
+		}
+		if time.Now().After(limit) {
+			h.Fatalf("the lease is %+v", l)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func destroyed(l sandbox.Lease) bool { return l.Status == sandbox.LeaseDestroyed }
+
+func TestALeaseOnCloudflareFromItsBeginningToItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.environment("catan-7", nil)
+	ref := h.acquire("catan-7")
+	if got := h.sh(ref, "echo settlement > /data/board; echo gone > /workspace/note; cat /workspace/config.json | head -c 1; id -u"); got != "{1000\n" {
+		t.Errorf("the sandbox says %q", got)
+	}
+	if _, err := h.service.Sleep(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.sh(ref, "cat /data/board; ls /workspace"); got != "settlement\nconfig.json\n" {
+		t.Errorf("after sleep it has %q", got)
+	}
+	if _, err := h.service.Release(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	l := h.lease(ref, destroyed)
+	report, err := h.service.Costs(t.Context(), sandbox.CostQuery{})
+	if err != nil || len(report.Rows) != 1 || report.Rows[0].AwakeSeconds <= 0 || report.Total.Gross <= 0 {
+		t.Errorf("%+v cost %+v: %v", l, report, err)
+	}
+	if err := h.service.DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: "catan-7"}); err != nil {
+		t.Fatal(err)
+	}
+	if left := h.account.API.Holding(); len(left) > 0 {
+		t.Errorf("the account still has %v", left)
+	}
+}
+
+// TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler takes the reconciler away before a lease's time is over.
+func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const lifetime = 40 * time.Second
+	h.environment("rpg-1", func(p *sandbox.PutEnvironment) { p.MaxLifetime = sandbox.Duration(lifetime) })
+	ref := h.acquire("rpg-1")
+	began := h.lease(ref, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake })
+	h.end()
+	info, err := os.ReadFile(h.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(info), string(h.account.Token)) {
+		t.Error("the log holds the API token")
+	}
+	var running []string
+	for limit := began.LeasedAt.Add(lifetime + 30*time.Second); ; time.Sleep(200 * time.Millisecond) {
+		if running = dockertest.Named(t, h.containers); len(running) == 0 || time.Now().After(limit) {
+			break
+		}
+	}
+	if at := time.Since(began.LeasedAt); at < lifetime-time.Second || at > lifetime+20*time.Second {
+		t.Errorf("its containers %q were gone after %s of %s", running, at, lifetime)
+	}
+	h.start()
+	l := h.lease(ref, destroyed)
+	if l.EndedBy != sandbox.EndedByMaxLifetime {
+		t.Errorf("it ended by %s: %s", l.EndedBy, l.EndReason)
+	}
+	report, err := h.service.Costs(t.Context(), sandbox.CostQuery{})
+	if err != nil || len(report.Rows) != 1 {
+		t.Fatalf("%+v: %v", report, err)
+	}
+	if got := report.Rows[0].AwakeSeconds + report.Rows[0].AsleepSeconds; got < lifetime.Seconds()-5 || got > lifetime.Seconds()+20 {
+		t.Errorf("it was used for %.1f s, and lived for %s", got, lifetime)
+	}
+}
