@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -35,6 +36,7 @@ type settings struct {
 	dockerHost, dockerContext string
 	networkPool               netip.Prefix // zero is the executor's default
 	priceBook                 string
+	cloudflare                deploy.Config // without an account there is none
 	// Of a plan that comes before its values are known: the attributes that are not, for the
 	// service, for the engine, for networks, and whether the price book is one.
 	serviceUnknown, engineUnknown, poolUnknown []string
@@ -101,7 +103,8 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 		diags.Append(m.resolveReconciler(&s, getenv)...)
 		return s, diags
 	}
-	s.serviceUnknown = slices.Concat(unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown, s.poolUnknown)
+	diags.Append(m.resolveCloudflare(&s, getenv)...)
+	s.serviceUnknown = slices.Concat(s.serviceUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown, s.poolUnknown)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
 		var err error
@@ -129,6 +132,35 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"), "Invalid Network Pool", err.Error()+".")}
 	}
 	return nil
+}
+
+// resolveCloudflare finds the account. A token or an account that only the environment has, without the other,
+// is meant for somebody else.
+func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.Diagnostics {
+	var c cloudflareModel
+	if m.Cloudflare != nil {
+		c = *m.Cloudflare
+	}
+	s.serviceUnknown = slices.Concat(unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token), unknown("cloudflare.api_base_url", c.BaseURL))
+	s.cloudflare = deploy.Config{
+		AccountID: cmp.Or(c.AccountID.ValueString(), getenv(deploy.EnvAccount)), Token: sandbox.Secret(cmp.Or(c.Token.ValueString(), getenv(deploy.EnvToken))),
+		BaseURL: cmp.Or(c.BaseURL.ValueString(), getenv(deploy.EnvURL)),
+	}
+	var diags diag.Diagnostics
+	missing := func(attribute, variable string) {
+		diags.AddAttributeError(path.Root("cloudflare").AtName(attribute), "Incomplete Cloudflare Account",
+			fmt.Sprintf("The cloudflare block has no %s, and %s is not set. Set one of them.", attribute, variable))
+	}
+	switch {
+	case len(s.serviceUnknown) > 0:
+	case m.Cloudflare == nil && (s.cloudflare.AccountID == "" || s.cloudflare.Token == ""):
+		s.cloudflare = deploy.Config{}
+	case s.cloudflare.AccountID == "":
+		missing("account_id", deploy.EnvAccount)
+	case s.cloudflare.Token == "":
+		missing("api_token", deploy.EnvToken)
+	}
+	return diags
 }
 
 func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.Diagnostics {
@@ -192,5 +224,5 @@ func (s settings) priceBooks() (map[sandbox.Backend]sandbox.PriceBook, error) {
 			return nil, err
 		}
 	}
-	return map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book}, nil
+	return map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book, sandbox.Cloudflare: pricing.Cloudflare()}, nil
 }

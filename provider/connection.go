@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
@@ -101,8 +102,17 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
 		keys = seal.InFile(file, true)
 	}
+	executors := []sandbox.Executor{executor}
+	if c.settings.cloudflare.AccountID != "" {
+		c.settings.cloudflare.Logger = c.log
+		account, err := deploy.NewExecutor(c.settings.cloudflare, keys)
+		if err != nil {
+			return nil, closers, err
+		}
+		executors, closers = append(executors, account), append(closers, account)
+	}
 	config := leasing.Config{
-		Store: store, Executors: []sandbox.Executor{executor}, PriceBooks: c.books, Keys: keys, Host: machine, Logger: c.log, Version: c.version,
+		Store: store, Executors: executors, PriceBooks: c.books, Keys: keys, Host: machine, Logger: c.log, Version: c.version,
 	}
 	if c.settings.stateURL != "" {
 		states, err := state.Open(ctx, c.settings.stateURL)

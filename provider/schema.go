@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 )
 
@@ -18,6 +20,7 @@ type model struct {
 	StateURL   types.String     `tfsdk:"state_url"`
 	Reconciler *reconcilerModel `tfsdk:"reconciler"`
 	Docker     *dockerModel     `tfsdk:"docker"`
+	Cloudflare *cloudflareModel `tfsdk:"cloudflare"`
 }
 
 type reconcilerModel struct {
@@ -32,6 +35,13 @@ type dockerModel struct {
 	PriceBook types.String `tfsdk:"price_book"`
 	// NetworkPool matters where this process runs the service.
 	NetworkPool types.String `tfsdk:"network_pool"`
+}
+
+// cloudflareModel matters where this process runs the service.
+type cloudflareModel struct {
+	AccountID types.String `tfsdk:"account_id"`
+	Token     types.String `tfsdk:"api_token"`
+	BaseURL   types.String `tfsdk:"api_base_url"`
 }
 
 // Schema describes the provider's configuration.
@@ -101,6 +111,37 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 					},
 				},
 			},
+			"cloudflare": schema.SingleNestedBlock{
+				MarkdownDescription: "Cloudflare account on which environments with `backend = \"cloudflare\"` run, for use without a reconciler; a reconciler has its own (`--cloudflare-account`). " +
+					"The token needs the permissions " + permissions() + ".",
+				Attributes: map[string]schema.Attribute{
+					"account_id": schema.StringAttribute{
+						MarkdownDescription: "Id of the account, 32 hexadecimal digits. Default: `" + deploy.EnvAccount + "`.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+					"api_token": schema.StringAttribute{
+						MarkdownDescription: "API token. Default: `" + deploy.EnvToken + "`, which keeps it out of the configuration.",
+						Optional:            true,
+						Sensitive:           true,
+						Validators:          notEmpty,
+					},
+					"api_base_url": schema.StringAttribute{
+						MarkdownDescription: "Address of the API. Default: `" + deploy.EnvURL + "`, then Cloudflare's.",
+						Optional:            true,
+						Validators:          notEmpty,
+					},
+				},
+			},
 		},
 	}
+}
+
+// permissions lists what a token needs.
+func permissions() string {
+	names := make([]string, len(deploy.Permissions))
+	for i, p := range deploy.Permissions {
+		names[i] = "*" + string(p) + "*"
+	}
+	return strings.Join(names, ", ")
 }

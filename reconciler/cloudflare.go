@@ -15,16 +15,18 @@ func addCloudflareFlags(f *pflag.FlagSet, to *deploy.Config) {
 		"; its token comes from "+deploy.EnvToken+" (default: none)")
 }
 
-// fillCloudflare completes the settings of an account from the environment. A token without an account is not
-// for us. Errors: Invalid.
+// fillCloudflare completes the settings of an account from the environment. A token or an account that only the
+// environment has, without the other, is meant for somebody else. Errors: Invalid.
 func fillCloudflare(to *deploy.Config, getenv func(string) string) error {
+	token := getenv(deploy.EnvToken)
+	if to.AccountID != "" && token == "" {
+		return sandbox.Errorf(sandbox.Invalid, "--cloudflare-account %s: %s has no token: set it", to.AccountID, deploy.EnvToken)
+	}
 	to.AccountID = cmp.Or(to.AccountID, getenv(deploy.EnvAccount))
-	if to.AccountID == "" {
+	if to.AccountID == "" || token == "" {
+		to.AccountID = ""
 		return nil
 	}
-	to.Token, to.BaseURL = sandbox.Secret(getenv(deploy.EnvToken)), getenv(deploy.EnvURL)
-	if to.Token == "" {
-		return sandbox.Errorf(sandbox.Invalid, "account %s of Cloudflare is named, and %s has no token: set it, or name no account", to.AccountID, deploy.EnvToken)
-	}
+	to.Token, to.BaseURL = sandbox.Secret(token), getenv(deploy.EnvURL)
 	return nil
 }

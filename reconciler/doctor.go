@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -56,7 +57,7 @@ const (
 // Examine looks at everything that Serve would use, and makes and changes nothing.
 func Examine(ctx context.Context, c Config) []Symptom {
 	d := &doctor{Config: c}
-	for _, look := range []func(context.Context){d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker} {
+	for _, look := range []func(context.Context){d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker, d.cloudflare} {
 		bounded, cancel := context.WithTimeout(ctx, examinationLimit)
 		look(bounded)
 		cancel()
@@ -276,6 +277,22 @@ func (d *doctor) docker(ctx context.Context) {
 		d.say("live-restore", VerdictOK, "on", "")
 	}
 	d.clock("clock of the engine", x.Ahead)
+}
+
+func (d *doctor) cloudflare(ctx context.Context) {
+	if d.Cloudflare.AccountID == "" {
+		return
+	}
+	account, err := deploy.New(d.Cloudflare)
+	if err == nil {
+		_, err = account.Account(ctx)
+		err = errors.Join(err, account.Close())
+	}
+	if err != nil {
+		d.fail("cloudflare", err, "")
+		return
+	}
+	d.say("cloudflare", VerdictOK, "account "+d.Cloudflare.AccountID+" answers", "")
 }
 
 func (d *doctor) clock(whose string, ahead time.Duration) {

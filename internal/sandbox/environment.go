@@ -162,12 +162,10 @@ func (s EnvironmentSpec) Validate() error {
 	default:
 		bad("network", "must be none, restricted or full, not %q", s.Network)
 	}
-	switch {
-	case s.SleepMode != SleepPause && s.SleepMode != SleepStop:
+	if s.SleepMode != SleepPause && s.SleepMode != SleepStop {
 		bad("sleep_mode", "must be pause or stop, not %q", s.SleepMode)
-	case s.SleepMode == SleepPause && s.Backend == Cloudflare:
-		bad("sleep_mode", "must be stop on Cloudflare, where nothing can be paused: what sleeps keeps /data only")
 	}
+	f = append(f, s.Unsupported()...)
 	f = append(f, s.Resources.fields()...)
 	f = append(f, s.envFields()...)
 	f = append(f, s.HostAccess.fields()...)
@@ -188,6 +186,24 @@ func (s EnvironmentSpec) Validate() error {
 		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")
 	}
 	return InvalidFields("environment", f)
+}
+
+// Unsupported are the fields that ask for what the backend does not do.
+func (s EnvironmentSpec) Unsupported() []Field {
+	var f []Field
+	must := func(holds bool, name, problem string) {
+		if !holds {
+			f = append(f, Field{name, problem})
+		}
+	}
+	if s.Backend == Cloudflare {
+		must(s.Network != NetworkRestricted, "network", "must be none or full on Cloudflare: it has no gateway that a restricted network goes out through")
+		must(s.SleepMode != SleepPause, "sleep_mode", "must be stop on Cloudflare, where nothing can be paused: what sleeps keeps /data only")
+		must(s.WarmPool == nil, "warm_pool", "must be left out on Cloudflare: a container that sleeps is stopped, and starts no faster than a new one")
+		must(len(s.Mounts) == 0, "mounts", "must be left out on Cloudflare: there is no host whose directories could be mounted")
+		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement", "must be left out on Cloudflare, which shuts each sandbox into a machine of its own")
+	}
+	return f
 }
 
 func (s EnvironmentSpec) leaseFields() []Field {

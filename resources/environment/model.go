@@ -137,7 +137,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Type = types.StringValue(string(spec.Type))
 	m.Backend = types.StringValue(string(spec.Backend))
 	m.Image = types.StringValue(spec.Image)
-	m.flattenResources(spec.Resources)
+	m.flattenResources(spec)
 	diags.Append(m.flattenNetwork(ctx, spec)...)
 	m.TTL = duration.New(spec.TTL)
 	m.MaxLifetime = duration.New(spec.MaxLifetime)
@@ -171,8 +171,9 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 
 // flattenResources keeps the model's way to give a size (by name, by figures or not at all) when
 // it still gives this size, and otherwise takes the first of these that does.
-func (m *Model) flattenResources(r sandbox.Resources) {
-	current := sandbox.EnvironmentSpec{Resources: expandResources(*m)}.WithDefaults().Resources
+func (m *Model) flattenResources(spec sandbox.EnvironmentSpec) {
+	r := spec.Resources
+	current := sandbox.EnvironmentSpec{Backend: spec.Backend, Resources: expandResources(*m)}.WithDefaults().Resources
 	if current == r {
 		return
 	}
@@ -183,7 +184,7 @@ func (m *Model) flattenResources(r sandbox.Resources) {
 			return
 		}
 	}
-	if r != sandbox.DefaultResources {
+	if r != (sandbox.EnvironmentSpec{Backend: spec.Backend}).WithDefaults().Resources {
 		m.Resources = &Size{
 			MemoryMB: types.Int64Value(r.MemoryMB),
 			CPUs:     value.Cores(r.CPUMillis),

@@ -101,7 +101,7 @@ func TestSizeKeepsItsForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := tt.before
-			m.flattenResources(tt.now)
+			m.flattenResources(sandbox.EnvironmentSpec{Resources: tt.now})
 			if m.InstanceType.ValueString() != tt.name || (m.Resources != nil) != tt.hasBlock {
 				t.Errorf("got instance_type %s, resources %+v", m.InstanceType, m.Resources)
 			}

@@ -135,7 +135,7 @@ func flattenRules(rules []sandbox.EgressRule) []string {
 
 // flattenNetwork keeps the model's block, or that there is none, when that says what the environment has.
 func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
-	var now sandbox.EnvironmentSpec
+	now := sandbox.EnvironmentSpec{Backend: spec.Backend}
 	diags := expandNetwork(ctx, m.Network, &now)
 	now = now.WithDefaults()
 	if now.Network == spec.Network && (now.Egress == nil) == (spec.Egress == nil) &&

@@ -30,12 +30,18 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	var configured types.Set
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("expiry_conditions"), &configured)...)
+	var sleepMode types.String
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("sleep_mode"), &sleepMode)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	if configured.IsNull() {
 		resp.Diagnostics.Append(plan.planConditions(ctx)...)
 	}
+	if sleepMode.IsNull() {
+		plan.planSleepMode()
+	}
+	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
 	resp.Diagnostics.Append(plan.planEpoch(state)...)
 	resp.Diagnostics.Append(r.planCost(&plan)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
@@ -55,6 +61,23 @@ func (m *Model) planConditions(ctx context.Context) diag.Diagnostics {
 	set, diags := types.SetValueFrom(ctx, types.StringType, conditions)
 	m.ExpiryConditions = set
 	return diags
+}
+
+// checkBackend refuses what the backend does not do, defaults included.
+func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
+	spec, diags := expand(ctx, *m)
+	if err := sandbox.InvalidFields("environment", spec.WithDefaults().Unsupported()); err != nil {
+		diags.Append(diagnose.Failed("Unsupported By The Backend", err, place)...)
+	}
+	return diags
+}
+
+// planSleepMode plans the default of the backend.
+func (m *Model) planSleepMode() {
+	m.SleepMode = types.StringUnknown()
+	if !m.Backend.IsUnknown() {
+		m.SleepMode = types.StringValue(string(sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString())}.WithDefaults().SleepMode))
+	}
 }
 
 // planEpoch refuses an epoch that goes down, and plans the reopening by one that goes up.
@@ -85,7 +108,7 @@ func (r *Resource) planCost(m *Model) diag.Diagnostics {
 		return nil
 	}
 	book := r.Provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
-	size := sandbox.EnvironmentSpec{Resources: expandResources(*m)}.WithDefaults().Resources
+	size := sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString()), Resources: expandResources(*m)}.WithDefaults().Resources
 	estimate := pricing.EstimateMonth(book, size, m.ExpectedUsage.expand())
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())
 	m.MonthlyLeaseCost = types.StringValue(estimate.PerLease.Cents())

@@ -53,7 +53,7 @@ func attributes() map[string]schema.Attribute {
 			Default:             stringdefault.StaticString(string(sandbox.TypeCustom)),
 		},
 		"backend": schema.StringAttribute{
-			MarkdownDescription: "Where sandboxes run. `docker` is the one there is today. Default: `docker`. **Changing it replaces the environment.**",
+			MarkdownDescription: "Where sandboxes run: `docker`, or `cloudflare`, on the account of the provider's `cloudflare` block or of the reconciler; the guide *Cloudflare* says what differs. Default: `docker`. **Changing it replaces the environment.**",
 			Optional:            true,
 			Computed:            true,
 			Default:             stringdefault.StaticString(string(sandbox.Docker)),
@@ -65,7 +65,7 @@ func attributes() map[string]schema.Attribute {
 			Required: true,
 		},
 		"instance_type": schema.StringAttribute{
-			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() + ". Conflicts with `resources`; without either, a sandbox gets the defaults of `resources`.",
+			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() + ". Conflicts with `resources`; without either, a sandbox gets the defaults of `resources`, and on Cloudflare `basic`.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
 		},
@@ -111,10 +111,9 @@ func leaseAttributes() map[string]schema.Attribute {
 		"sleep_after": durationAttribute("A sandbox that was not used for this long sleeps until it is used again; `0s` turns that off. It needs a running reconciler.", sandbox.DefaultSleepAfter),
 		"post_mortem": durationAttribute("How long a sandbox that failed after it was ready is kept, stopped, to be looked at, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
 		"sleep_mode": schema.StringAttribute{
-			MarkdownDescription: "`pause` keeps processes and memory, `stop` ends processes and frees memory; both keep `/workspace`. Default: `pause`.",
+			MarkdownDescription: "`pause` keeps processes and memory, `stop` ends processes and frees memory; both keep `/workspace`. On Cloudflare there is `stop` only, which keeps `/data` only. Default: `pause`, on Cloudflare `stop`.",
 			Optional:            true,
 			Computed:            true,
-			Default:             stringdefault.StaticString(string(sandbox.SleepPause)),
 		},
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end leases of this environment: dotted names such as `game.finished`. " + defaultConditions(),

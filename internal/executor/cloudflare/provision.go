@@ -14,7 +14,8 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
-	if err := checkEnvironment(ref, spec); err != nil {
+	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop // whatever it says: a container that sleeps is stopped
+	if err := sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, spec.Unsupported()); err != nil {
 		return err
 	}
 	d, err := e.deployment(ref, spec)
@@ -22,22 +23,6 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 		return err
 	}
 	return d.Check()
-}
-
-// checkEnvironment refuses what this backend does not do. sleep_mode is not used: a container that sleeps is
-// stopped. Nor are PIDs limited.
-func checkEnvironment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	var f []sandbox.Field
-	must := func(holds bool, name, problem string) {
-		if !holds {
-			f = append(f, sandbox.Field{Name: name, Problem: problem})
-		}
-	}
-	must(spec.Network != sandbox.NetworkRestricted, "network", "must be none or full on Cloudflare: it has no gateway that a restricted network goes out through")
-	must(spec.WarmPool == nil, "warm_pool", "must be left out on Cloudflare: a container that sleeps is stopped, and starts no faster than a new one")
-	must(len(spec.Mounts) == 0, "mounts", "must be left out on Cloudflare: there is no host whose directories could be mounted")
-	must(spec.Confinement.WithDefaults() == sandbox.Confinement{}.WithDefaults(), "confinement", "must be left out on Cloudflare, which shuts each sandbox into a machine of its own")
-	return sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, f)
 }
 
 // deployment is what an environment is deployed with.

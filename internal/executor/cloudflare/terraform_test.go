@@ -1,0 +1,76 @@
+package cloudflare_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// TestTerraformBringsAGameToCloudflare applies, plans and destroys with the real Terraform, and no reconciler.
+func TestTerraformBringsAGameToCloudflare(t *testing.T) {
+	t.Parallel()
+	a := cloudflaretest.StartAccount(t)
+	program, err := providertest.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration := func(more string) string {
+		return fmt.Sprintf(`
+provider "sandbox" {
+  cloudflare {
+    account_id   = %q
+    api_base_url = %q
+  }
+}
+
+resource "sandbox_environment" "game" {
+  name          = "terraform-catan"
+  type          = "catan"
+  backend       = "cloudflare"
+  image         = %q
+  instance_type = "lite"
+  %s
+
+  expected_usage {
+    leases        = 8
+    hours_per_day = 4
+  }
+}
+
+resource "sandbox_lease" "ann" {
+  agent_did      = "did:plc:ann"
+  environment_id = sandbox_environment.game.name
+}
+
+output "standing" {
+  value = "${sandbox_lease.ann.status} ${sandbox_environment.game.sleep_mode} ${sandbox_environment.game.estimated_monthly_cost_usd}"
+}
+`, a.ID, a.URL, a.Reference(t, cloudflaretest.Busybox(t)), more)
+	}
+	c := providertest.NewCLI(t, program, configuration("network {}"))
+	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-") })
+	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, "must be none or full on Cloudflare") {
+		t.Errorf("a network that there is not is planned:\n%s", out)
+	}
+	c.Write("main.tf", configuration(""))
+	out := c.Run("apply", "-auto-approve", "-no-color")
+	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00"`) {
+		t.Errorf("it applied\n%s", out)
+	}
+	if p := c.Plan(); len(p.Changes) > 0 {
+		t.Errorf("the next plan has %v", p.Changes)
+	}
+	state := c.Read("terraform.tfstate")
+	if strings.Contains(state, string(a.Token)) {
+		t.Error("the state holds the API token")
+	}
+	c.Run("destroy", "-auto-approve")
+	if left := a.API.Holding(); len(left) > 0 {
+		t.Errorf("the account still has %v", left)
+	}
+}
