@@ -48,8 +48,8 @@ type Config struct {
 	// BaseURL is the API's; "" means Cloudflare's.
 	BaseURL string
 	// HTTP carries the requests; nil means a client of its own.
-	HTTP   *http.Client
-	Logger *slog.Logger // nil means none; it never sees the token
+	HTTP   *http.Client `json:"-"`
+	Logger *slog.Logger `json:"-"` // nil means none; it never sees the token
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
