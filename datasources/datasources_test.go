@@ -220,7 +220,7 @@ func TestAccDataSourcesErrors(t *testing.T) {
 			{Config: w.Embedded() + `data "sandbox_events" "e" { after_id = 99 }`, ExpectError: regexp.MustCompile(`(?s)Reading Events Failed.*99`)},
 			{Config: w.Embedded() + `data "sandbox_drift" "d" { kind = "moved" }`, ExpectError: regexp.MustCompile(`(?s)kind value must be one of.*"leftover"`)},
 			{Config: w.Embedded() + `data "sandbox_drift" "d" { status = "closed" }`, ExpectError: regexp.MustCompile(`(?s)status value must be one of.*"resolved"`)},
-			{Config: w.Embedded() + `data "sandbox_price_book" "b" { backend = "kubernetes" }`, ExpectError: regexp.MustCompile(`(?s)backend value must be one of|has\s+no\s+prices`)},
+			{Config: w.Embedded() + `data "sandbox_price_book" "b" { backend = "kubernetes" }`, ExpectError: regexp.MustCompile(`(?s)backend value must be one of.*"cloudflare"`)},
 			{Config: w.Embedded() + `data "sandbox_container_image" "i" { name = "no-such-image" }`, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*no-such-image`)},
 			{Config: w.Embedded() + `data "sandbox_cost" "c" { from = "yesterday" }`, ExpectError: regexp.MustCompile(`must be a time in RFC 3339`)},
 		},

@@ -205,7 +205,7 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	if err != nil || len(report.Rows) != 1 {
 		t.Fatalf("%+v: %v", report, err)
 	}
-	if got := report.Rows[0].AwakeSeconds + report.Rows[0].AsleepSeconds; got < lifetime.Seconds()-5 || got > lifetime.Seconds()+20 {
+	if got := report.Rows[0].AwakeSeconds + report.Rows[0].AsleepSeconds; got < lifetime.Seconds()-5 || got > lifetime.Seconds()+60 { // until it was seen to be gone
 		t.Errorf("it was used for %.1f s, and lived for %s", got, lifetime)
 	}
 }
