@@ -20,7 +20,7 @@ import (
 func begun(t *testing.T, w *world, x *docker.Executor) (sandbox.Handle, io.ReadCloser) {
 	t.Helper()
 	h := w.spawn(t)
-	w.exec(t, h, "sh", "-c", "yes | head -c 50000000 > /data/large")
+	w.exec(t, h, "sh", "-c", "yes | head -c 150000000 > /data/large") // several times what lies in sockets, unread
 	r, err := x.Export(t.Context(), h)
 	must(t, err)
 	_, err = io.ReadFull(r, make([]byte, 1<<20))
