@@ -72,7 +72,7 @@ func (x *export) open() error {
 
 // flicker is how long an engine may contradict the pause that it has just carried out: its own late
 // events of the unpause before change what it says, and those of the pause change it back.
-const flicker = time.Second
+const flicker = 5 * time.Second
 
 // look inspects the sandbox until it is as wanted, or does not become so any more.
 func (x *export) look(ctx context.Context, wanted func(*container.State) bool) (*container.State, error) {
