@@ -53,7 +53,7 @@ output "standing" {
 	}
 	c := providertest.NewCLI(t, program, configuration("network {}"))
 	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")
-	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-") })
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-[a-z0-9-]*-terraform-catan-") }) // where it was not destroyed
 	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, "must be none or full on Cloudflare") {
 		t.Errorf("a network that there is not is planned:\n%s", out)
 	}

@@ -50,3 +50,15 @@ export function startFailure(error: unknown): Failure {
   }
   return new Failure("failed", `start its container: ${cause}`, "sandbox_start_failed");
 }
+
+// readOff reads what a caller has sent of a body that nobody takes: a connection that is closed over it breaks, and
+// takes the refusal with it.
+export async function readOff(request: Request): Promise<void> {
+  if (request.body === null || request.body.locked) return;
+  const reader = request.body.getReader();
+  for (let chunks = 0; chunks < 16; chunks++) {
+    const quiet = new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 50));
+    const more = reader.read().then(({ done }) => !done, () => false);
+    if (!(await Promise.race([more, quiet]))) return;
+  }
+}

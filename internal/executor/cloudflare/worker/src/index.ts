@@ -15,7 +15,7 @@
 
 import { Copy } from "./copy";
 import type { Env } from "./env";
-import { asFailure, Failure } from "./errors";
+import { asFailure, Failure, readOff } from "./errors";
 import { parseLedger, parsePath } from "./path";
 import { authenticate } from "./signature";
 
@@ -28,6 +28,7 @@ export default {
       if (new URL(request.url).pathname === "/v1/instance") return Response.json({ instance: env.INSTANCE });
       return await forward(request, env);
     } catch (error) {
+      await readOff(request);
       return asFailure(error).response();
     }
   },
