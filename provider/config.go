@@ -142,10 +142,8 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 		c = *m.Cloudflare
 	}
 	s.serviceUnknown = slices.Concat(unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token), unknown("cloudflare.api_base_url", c.BaseURL))
-	s.cloudflare = deploy.Config{
-		AccountID: cmp.Or(c.AccountID.ValueString(), getenv(deploy.EnvAccount)), Token: sandbox.Secret(cmp.Or(c.Token.ValueString(), getenv(deploy.EnvToken))),
-		BaseURL: cmp.Or(c.BaseURL.ValueString(), getenv(deploy.EnvURL)),
-	}
+	s.cloudflare = deploy.Config{AccountID: c.AccountID.ValueString(), Token: sandbox.Secret(c.Token.ValueString()), BaseURL: c.BaseURL.ValueString()}
+	s.cloudflare.FillIn(getenv)
 	var diags diag.Diagnostics
 	missing := func(attribute, variable string) {
 		diags.AddAttributeError(path.Root("cloudflare").AtName(attribute), "Incomplete Cloudflare Account",

@@ -1,8 +1,6 @@
 package reconciler
 
 import (
-	"cmp"
-
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -18,15 +16,13 @@ func addCloudflareFlags(f *pflag.FlagSet, to *deploy.Config) {
 // fillCloudflare completes the settings of an account from the environment. A token or an account that only the
 // environment has, without the other, is meant for somebody else. Errors: Invalid.
 func fillCloudflare(to *deploy.Config, getenv func(string) string) error {
-	token := getenv(deploy.EnvToken)
-	if to.AccountID != "" && token == "" {
-		return sandbox.Errorf(sandbox.Invalid, "--cloudflare-account %s: %s has no token: set it", to.AccountID, deploy.EnvToken)
+	named := to.AccountID
+	to.FillIn(getenv)
+	switch {
+	case named != "" && to.Token == "":
+		return sandbox.Errorf(sandbox.Invalid, "--cloudflare-account %s: %s has no token: set it", named, deploy.EnvToken)
+	case to.AccountID == "" || to.Token == "":
+		*to = deploy.Config{}
 	}
-	to.AccountID = cmp.Or(to.AccountID, getenv(deploy.EnvAccount))
-	if to.AccountID == "" || token == "" {
-		to.AccountID = ""
-		return nil
-	}
-	to.Token, to.BaseURL = sandbox.Secret(token), getenv(deploy.EnvURL)
 	return nil
 }

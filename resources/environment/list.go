@@ -13,7 +13,6 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
 var _ list.ListResourceWithConfigure = (*List)(nil)
@@ -54,19 +53,9 @@ func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSc
 // List reads the environments.
 func (l *List) List(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream) {
 	var m ListModel
-	diags := req.Config.Get(ctx, &m)
-	var found []configured.Listed
-	if !diags.HasError() {
-		var err error
-		if found, err = l.find(ctx, sandbox.EnvironmentType(m.Type.ValueString())); err != nil {
-			diags.Append(diagnose.Failed("Listing Environments Failed", err, nil)...)
-		}
-	}
-	if diags.HasError() {
-		stream.Results = list.ListResultsStreamDiagnostics(diags)
-		return
-	}
-	stream.Results = configured.Stream(ctx, req, found)
+	configured.Answer(ctx, req, stream, &m, "Listing Environments Failed", func() ([]configured.Listed, error) {
+		return l.find(ctx, sandbox.EnvironmentType(m.Type.ValueString()))
+	})
 }
 
 func (l *List) find(ctx context.Context, kind sandbox.EnvironmentType) ([]configured.Listed, error) {

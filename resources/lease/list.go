@@ -13,7 +13,6 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
 var _ list.ListResourceWithConfigure = (*List)(nil)
@@ -58,19 +57,9 @@ func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSc
 // List reads the leases.
 func (l *List) List(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream) {
 	var m ListModel
-	diags := req.Config.Get(ctx, &m)
-	var found []configured.Listed
-	if !diags.HasError() {
-		var err error
-		if found, err = l.find(ctx, m.filter(), req.Limit); err != nil {
-			diags.Append(diagnose.Failed("Listing Leases Failed", err, nil)...)
-		}
-	}
-	if diags.HasError() {
-		stream.Results = list.ListResultsStreamDiagnostics(diags)
-		return
-	}
-	stream.Results = configured.Stream(ctx, req, found)
+	configured.Answer(ctx, req, stream, &m, "Listing Leases Failed", func() ([]configured.Listed, error) {
+		return l.find(ctx, m.filter(), req.Limit)
+	})
 }
 
 func (m ListModel) filter() sandbox.LeaseFilter {

@@ -4,10 +4,9 @@
 //	Worker (this package) ──signed HTTPS──> Worker ──> Durable Object ──exec──> guest in the container
 //
 // Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
-// by name, and speaks to each through a Worker. The service does not use it yet, so an environment with backend =
-// "cloudflare" is refused. A sandbox falls asleep and ends by the alarm of its Durable Object when nobody else is
-// there; /data outlives its container; and its starts and stops are recorded. Check refuses what this backend does not do: restricted networks, warm pools, mounts, and
-// settings of confinement, which is Cloudflare's. sleep_mode and pids_limit are not used.
+// by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
+// when nobody else is there; /data outlives its container; and its starts and stops are recorded. Check refuses what
+// this backend does not do (sandbox.EnvironmentSpec.Unsupported). pids_limit is not used.
 //
 // What needs a reconciler: an Executor gives its sandboxes a deadline and no other Limits, for the Worker does not
 // hear of leases that are renewed.

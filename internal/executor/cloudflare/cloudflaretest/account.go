@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -25,9 +24,7 @@ type Account struct {
 // StartAccount runs an account until the test ends. It skips and fails as Start does.
 func StartAccount(t testing.TB) *Account {
 	t.Helper()
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_LONG=1, or run make test-all")
-	}
+	Need(t)
 	dockertest.NeedGateway(t) // workerd asks for it
 	runtime, err := miniflare.Start(miniflare.Config{
 		Worker: workerDir(), State: t.TempDir(), Engine: engine(t), Sidecar: sidecar(t), Image: imageID,

@@ -16,6 +16,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -54,6 +55,13 @@ type Config struct {
 	Attempts int
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
 	WaitMin, WaitMax time.Duration
+}
+
+// FillIn takes what is not configured from the environment variables of Cloudflare's own tools.
+func (c *Config) FillIn(getenv func(string) string) {
+	c.AccountID = cmp.Or(c.AccountID, getenv(EnvAccount))
+	c.Token = cmp.Or(c.Token, sandbox.Secret(getenv(EnvToken)))
+	c.BaseURL = cmp.Or(c.BaseURL, getenv(EnvURL))
 }
 
 func (c Config) check() error {
