@@ -9,7 +9,6 @@ package cloudflaretest
 import (
 	"bufio"
 	"cmp"
-	_ "embed"
 	"encoding/json"
 	"io"
 	"os"
@@ -22,8 +21,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -70,7 +69,9 @@ func Need(t testing.TB) {
 func Start(t testing.TB, cfg Config) *Server {
 	t.Helper()
 	Need(t)
-	dockertest.NeedGateway(t) // workerd asks for it
+	if err := localaccount.CheckEngine(t.Context(), dockertest.Engine(t)); err != nil {
+		t.Fatal(err)
+	}
 	script := []byte(cfg.Script)
 	if cfg.Script == "" {
 		built, err := cloudflare.Script()
@@ -248,13 +249,13 @@ func Crash(t testing.TB, hostname string) {
 	dockertest.KillBeside(t, hostname, "-proxy")
 }
 
-//go:embed sidecar/main.go
-var sidecarSource string
-
 func sidecar(t testing.TB) string {
 	t.Helper()
-	program := executortest.Compile(t, sidecarSource)
-	return dockertest.Keep(t, []dockertest.File{{Name: "sidecar", Mode: 0o755, Content: program}}, `ENTRYPOINT ["/sidecar"]`)
+	ref, err := localaccount.Sidecar(t.Context(), dockertest.Engine(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
 }
 
 func engine(t testing.TB) string {

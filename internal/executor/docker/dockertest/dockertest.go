@@ -20,7 +20,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/gofrs/flock"
@@ -159,21 +158,6 @@ func Engine(t testing.TB) *client.Client {
 	}
 	t.Cleanup(func() { _ = api.Close() }) // only closes idle connections
 	return api
-}
-
-// NeedGateway fails the test on an engine that does not tell the gateway of its default network.
-func NeedGateway(t testing.TB) {
-	t.Helper()
-	bridge, err := Engine(t).NetworkInspect(t.Context(), "bridge", network.InspectOptions{})
-	if err != nil {
-		t.Fatalf("look at the engine's default network: %v", err)
-	}
-	for _, c := range bridge.IPAM.Config {
-		if c.Gateway != "" {
-			return
-		}
-	}
-	t.Fatal("the engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
 }
 
 // KillBeside kills the container that is called as the one with this id, less a suffix.

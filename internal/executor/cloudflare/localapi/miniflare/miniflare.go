@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
@@ -33,7 +34,7 @@ type Config struct {
 	State string
 	// Engine is the Docker Engine's address: a Unix socket, workerd reaches no other.
 	Engine string
-	// Sidecar is the image that workerd has stand beside each container (cloudflaretest/sidecar).
+	// Sidecar is the image that workerd has stand beside each container (localaccount/sidecar).
 	Sidecar string
 	// Image names what the engine has of a deployment's image. Nil means that it is called as the deployment says.
 	Image func(ctx context.Context, reference string) (string, error)
@@ -68,6 +69,7 @@ func Start(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{image: cfg.Image, cmd: exec.Command("node", program, string(config)), turn: make(chan struct{}, 1)}
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for whoever runs this: Close ends it with its containers
 	r.cmd.Stderr = cfg.Log
 	if cfg.Log == nil {
 		r.cmd.Stderr = os.Stderr

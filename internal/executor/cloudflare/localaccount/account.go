@@ -1,0 +1,135 @@
+// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it, and what is deployed
+// to it runs in miniflare, with its containers on the local Docker Engine. They are called workerd-NAME-Sandbox-…
+// by the deployment's name, and are removed with the account.
+//
+// What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
+// thrown out of memory, and whether a container without internet really has none.
+package localaccount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi/miniflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// ID is the id of every account that there is on one's own machine.
+const ID = "0123456789abcdef0123456789abcdef"
+
+// Config says how to run an account.
+type Config struct {
+	// Worker is the folder of the Worker's sources, with its packages installed.
+	Worker string
+	// State is the folder that Durable Objects, databases and buckets are kept in while the account runs. The
+	// API itself keeps nothing: an account that is started again has nothing, whatever the folder has.
+	State string
+	// Listen is the API's address; "" means a free port of 127.0.0.1.
+	Listen string
+	// Log gets what the runtime reports; nil means standard error.
+	Log io.Writer
+	// Runtime, when it is set, stands before the one that runs Workers.
+	Runtime func(localapi.Runtime) localapi.Runtime
+}
+
+// Account is an account that runs.
+type Account struct {
+	// URL is the API's, as deploy.Config has it.
+	URL   string
+	Token sandbox.Secret
+	API   *localapi.Server
+
+	runtime *miniflare.Runtime
+	server  *http.Server
+	served  chan error
+}
+
+// Start runs an account on the Docker Engine that the environment names. Close ends it.
+func Start(ctx context.Context, cfg Config) (*Account, error) {
+	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, fmt.Errorf("run a Cloudflare account: connect to the Docker Engine: %w", err)
+	}
+	defer func() { _ = engine.Close() }() // only closes idle connections
+	if err := CheckEngine(ctx, engine); err != nil {
+		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
+	}
+	sidecar, err := Sidecar(ctx, engine)
+	if err != nil {
+		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
+	}
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
+	}
+	workers, err := miniflare.Start(miniflare.Config{
+		Worker: cfg.Worker, State: cfg.State, Engine: engine.DaemonHost(), Sidecar: sidecar, Image: imageID, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	a := &Account{
+		URL: "http://" + listener.Addr().String() + "/client/v4", Token: sandbox.Secret(sandbox.RandomIDs(40)),
+		runtime: workers, served: make(chan error, 1),
+	}
+	runtime := localapi.Runtime(workers)
+	if cfg.Runtime != nil {
+		runtime = cfg.Runtime(workers)
+	}
+	a.API = localapi.New(localapi.Config{Token: string(a.Token), Runtime: runtime})
+	a.server = &http.Server{Handler: a.API, ReadHeaderTimeout: time.Minute}
+	go func() { a.served <- a.server.Serve(listener) }() // ends with Close
+	return a, nil
+}
+
+// Close ends the account with all that runs on it.
+func (a *Account) Close() error {
+	err := a.server.Close()
+	if served := <-a.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	if ended := a.runtime.Close(); ended != nil {
+		err = errors.Join(err, fmt.Errorf("the program that runs Workers ended with %w", ended))
+	}
+	return err
+}
+
+// CheckEngine tells what keeps an engine from running containers for the Workers runtime, which asks for the
+// gateway of its default network.
+func CheckEngine(ctx context.Context, engine *client.Client) error {
+	bridge, err := engine.NetworkInspect(ctx, "bridge", network.InspectOptions{})
+	if err != nil {
+		return fmt.Errorf("look at the Docker Engine's default network: %w", err)
+	}
+	for _, c := range bridge.IPAM.Config {
+		if c.Gateway != "" {
+			return nil
+		}
+	}
+	return errors.New("the Docker Engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
+}
+
+// Reference returns how a deployment names an image of the engine's: by the digest that is its id there.
+func Reference(imageID string) string { return "registry.cloudflare.com/" + ID + "/local@" + imageID }
+
+// imageID is the other way of Reference.
+func imageID(_ context.Context, reference string) (string, error) {
+	_, id, pinned := strings.Cut(reference, "@")
+	if !pinned {
+		return "", fmt.Errorf("image %s has no digest", reference)
+	}
+	return id, nil
+}

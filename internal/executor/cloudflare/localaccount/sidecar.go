@@ -1,0 +1,93 @@
+package localaccount
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/jsonmessage"
+	"github.com/gofrs/flock"
+)
+
+// SidecarImage is the repository of Sidecar's images.
+const SidecarImage = "sandbox-cloudflare-local/sidecar"
+
+//go:embed sidecar/main.go
+var sidecarSource []byte
+
+// Sidecar returns the image that workerd puts beside each container. It is made with Go where the engine does not
+// have it, and stays there.
+func Sidecar(ctx context.Context, engine *client.Client) (string, error) {
+	sum := sha256.Sum256(sidecarSource)
+	ref := SidecarImage + ":" + hex.EncodeToString(sum[:6])
+	lock := flock.New(filepath.Join(os.TempDir(), fmt.Sprintf("sandbox-cloudflare-sidecar-%d.lock", os.Getuid())))
+	if err := lock.Lock(); err != nil { // so that it is made once
+		return "", fmt.Errorf("make image %s: %w", ref, err)
+	}
+	defer func() { _ = lock.Close() }() // closing a lock's file ends the lock
+	_, err := engine.ImageInspect(ctx, ref)
+	if cerrdefs.IsNotFound(err) {
+		err = makeSidecar(ctx, engine, ref)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make image %s: %w", ref, err)
+	}
+	return ref, nil
+}
+
+func makeSidecar(ctx context.Context, engine *client.Client, ref string) error {
+	version, err := engine.ServerVersion(ctx)
+	if err != nil {
+		return err
+	}
+	program, err := compileSidecar(ctx, version.Arch)
+	if err != nil {
+		return err
+	}
+	var layer bytes.Buffer
+	archive := tar.NewWriter(&layer)
+	if err := archive.WriteHeader(&tar.Header{Name: "sidecar", Mode: 0o755, Size: int64(len(program))}); err != nil {
+		return err
+	}
+	if _, err := archive.Write(program); err != nil {
+		return err
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	answer, err := engine.ImageImport(ctx, image.ImportSource{Source: &layer, SourceName: "-"}, ref, image.ImportOptions{Changes: []string{`ENTRYPOINT ["/sidecar"]`}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }() // it is read
+	return jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil)
+}
+
+func compileSidecar(ctx context.Context, arch string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "sidecar")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // best effort, below the temporary directory
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), sidecarSource, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "sidecar", "main.go")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compile it: %w\n%s", err, out)
+	}
+	return os.ReadFile(filepath.Join(dir, "sidecar"))
+}
