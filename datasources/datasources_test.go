@@ -105,6 +105,7 @@ data "sandbox_environments" "open" {
   type   = "rpg"
   status = "open"
 }
+data "sandbox_environments" "ended" { status = "ended" }
 data "sandbox_environments" "coding" { type = "coding" }
 data "sandbox_events" "all" { environment_id = local.name }
 data "sandbox_events" "first" {
@@ -178,6 +179,7 @@ data "sandbox_drift" "open" {
 				at("drift.bob", top("findings"), knownvalue.ListSizeExact(1)), at("drift.alice", top("findings"), knownvalue.ListSizeExact(0)),
 				at("environments.open", top("environments"), knownvalue.ListSizeExact(1)), at("environments.open", top("environments").AtSliceIndex(0).AtMapKey("name"), text(w.Name)),
 				at("environments.open", top("environments").AtSliceIndex(0).AtMapKey("owner"), text("test")), at("environments.coding", top("environments"), knownvalue.ListSizeExact(0)),
+				at("environments.ended", top("environments"), knownvalue.ListSizeExact(0)),
 
 				at("events.all", top("events").AtSliceIndex(0).AtMapKey("type"), text("environment.created")), at("events.all", top("events").AtSliceIndex(0).AtMapKey("at"), moment),
 				at("events.all", top("events").AtSliceIndex(0).AtMapKey("sandbox_id"), knownvalue.Null()), at("events.all", top("next_after_id"), knownvalue.Null()),

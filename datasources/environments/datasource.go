@@ -44,16 +44,16 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "The environments of a ledger, whoever made them. Without filters all are read that are not destroyed.",
 		Attributes: map[string]schema.Attribute{
 			"type": schema.StringAttribute{
-				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`.",
+				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`. Default: of all.",
 				Optional:            true,
 				Validators: []validator.String{stringvalidator.OneOf(
 					string(sandbox.TypeRPG), string(sandbox.TypeCatan), string(sandbox.TypeCoding), string(sandbox.TypeCustom))},
 			},
 			"status": schema.StringAttribute{
-				MarkdownDescription: "Only environments with this status: `open`, `ended` or `deleting`.",
+				MarkdownDescription: "Only environments with this status: `open`, `ended` or `deleting`. Default: all three.",
 				Optional:            true,
 				Validators: []validator.String{stringvalidator.OneOf(
-					string(sandbox.EnvironmentOpen), string(sandbox.EnvironmentEnded), string(sandbox.EnvironmentDeleting))},
+					string(sandbox.EnvironmentOpen), string(sandbox.EnvironmentClosed), string(sandbox.EnvironmentDeleting))},
 			},
 			"environments": schema.ListNestedAttribute{
 				MarkdownDescription: "The environments, by name.",
