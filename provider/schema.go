@@ -95,7 +95,7 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 						Validators:          append(notEmpty, stringvalidator.ConflictsWith(contextPath())),
 					},
 					"context": schema.StringAttribute{
-						MarkdownDescription: "Context of the docker command line. Conflicts with `host`.",
+						MarkdownDescription: "Context of the docker command line. Conflicts with `host`. Default: as for `host`.",
 						Optional:            true,
 						Validators:          notEmpty,
 					},

@@ -90,8 +90,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "What leases have used and cost: hours and US dollars, ended leases included and running ones up to now. " +
 			"`gross_usd` is the sum of the usage at list price. What an account's plan includes and what it costs are shared among all that used the account in a calendar month; see the [guide on costs](../guides/costs.md).",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment.", Optional: true},
-			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent.", Optional: true},
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
+			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
 			"from":           moment("Only usage since then. Default: the beginning."),
 			"to":             moment("Only usage until then. Default: now."),
 			"group_by": schema.StringAttribute{

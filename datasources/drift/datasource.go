@@ -62,10 +62,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Differences between ledger and backend, kept as records: the newest 1000, newest first. Without a reconciler they are found when Terraform reads a lease.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment.", Optional: true},
-			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`.", Optional: true},
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment. Default: in all.", Optional: true},
+			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`. Default: about all.", Optional: true},
 			"kind": schema.StringAttribute{
-				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan` or `leftover`.",
+				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan` or `leftover`. Default: of all.",
 				Optional:            true,
 				Validators:          []validator.String{oneOf(sandbox.DriftKinds)},
 			},

@@ -65,10 +65,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "What happened, from the ledger's append-only log: the events that a filter selects, oldest first, one page of them. Without filters all are selected that are retained.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": filter("Only events of this environment."),
-			"lease_id":       filter("Only events of this lease, `<agent_did>::<environment_id>`, in all of its generations."),
-			"sandbox_id":     filter("Only events of this sandbox."),
-			"type":           filter("Only events of this type, such as `lease.ended`, or of all that begin alike, such as `egress.*`."),
+			"environment_id": filter("Only events of this environment. Default: of all."),
+			"lease_id":       filter("Only events of this lease, `<agent_did>::<environment_id>`, in all of its generations. Default: of all."),
+			"sandbox_id":     filter("Only events of this sandbox. Default: of all."),
+			"type":           filter("Only events of this type, such as `lease.ended`, or of all that begin alike, such as `egress.*`. Default: of all."),
 			"after_id": schema.Int64Attribute{
 				MarkdownDescription: "Only events after this one; `0` begins with the oldest that is retained. An event after which not all are retained, or that never was, is an error. Default: `0`.",
 				Optional:            true,

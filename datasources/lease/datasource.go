@@ -41,13 +41,13 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		Validators:          []validator.String{stringvalidator.ExactlyOneOf(path.MatchRoot("id"), agent)},
 	}
 	attributes["agent_did"] = schema.StringAttribute{
-		MarkdownDescription: "Agent that holds the lease.",
+		MarkdownDescription: "Agent that holds the lease, such as `did:plc:abc`. Required with `environment_id`.",
 		Optional:            true,
 		Computed:            true,
 		Validators:          []validator.String{stringvalidator.AlsoRequires(path.MatchRoot("environment_id"))},
 	}
 	attributes["environment_id"] = schema.StringAttribute{
-		MarkdownDescription: "Name of the environment.",
+		MarkdownDescription: "Name of the environment. Required with `agent_did`.",
 		Optional:            true,
 		Computed:            true,
 		Validators:          []validator.String{stringvalidator.AlsoRequires(agent)},

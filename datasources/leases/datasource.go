@@ -44,10 +44,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The leases of a ledger, each in its current generation, as the ledger has them. Without filters all are read, ended ones included.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment.", Optional: true},
-			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent.", Optional: true},
+			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
+			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
 			"status": schema.StringAttribute{
-				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`.",
+				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. Default: with any.",
 				Optional:            true,
 				Validators: []validator.String{stringvalidator.OneOf(
 					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired), string(sandbox.LeaseDestroyed))},

@@ -42,7 +42,7 @@ func authBlock() schema.Block {
 				},
 			},
 			"password_wo": schema.StringAttribute{
-				MarkdownDescription: "Password or token, best of an ephemeral variable or resource. It is in no plan and no state. Needs Terraform 1.11.",
+				MarkdownDescription: "Password or token, best of an ephemeral variable or resource. It is in no plan and no state. Needs Terraform 1.11. Default: Docker's own credentials.",
 				Optional:            true,
 				Sensitive:           true,
 				WriteOnly:           true,

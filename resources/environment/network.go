@@ -50,7 +50,7 @@ func networkBlock() schema.SingleNestedBlock {
 				Validators:  texts,
 			},
 			"private_cidrs": schema.SetAttribute{
-				MarkdownDescription: "Private ranges, such as `10.20.0.0/16`, in which an allowed host may lie. Other private addresses are refused, whatever name leads to them.",
+				MarkdownDescription: "Private ranges, such as `10.20.0.0/16`, in which an allowed host may lie. Other private addresses are refused, whatever name leads to them. Default: none.",
 				Optional:            true,
 				ElementType:         types.StringType,
 				Validators:          texts,

@@ -31,7 +31,7 @@ func (r *Resource) Schema(_ context.Context, _ resource.SchemaRequest, resp *res
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "An environment is a game, campaign or task whose agents lease sandboxes. It decides what every lease gets: " +
 			"image, size, network, time to live and the conditions that end it.\n\n" +
-			"Changes are made in place; sandboxes that already run keep their image and size, the next ones get the new. " +
+			"Changes are made in place, except where an attribute says that changing it replaces the environment; sandboxes that already run keep their image and size, the next ones get the new. " +
 			"An environment that a condition ended stays in Terraform's state with `status = \"ended\"`: raise `epoch` to reopen it.",
 		Attributes: attributes(),
 		Blocks:     blocks(),
@@ -65,7 +65,7 @@ func attributes() map[string]schema.Attribute {
 			Required: true,
 		},
 		"instance_type": schema.StringAttribute{
-			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() + ". Conflicts with `resources`; without either, a sandbox gets the defaults of `resources`, and on Cloudflare `basic`.",
+			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() + ". Conflicts with `resources`. Default: the defaults of `resources`, and on Cloudflare `basic`.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
 		},
@@ -84,12 +84,12 @@ func attributes() map[string]schema.Attribute {
 			Validators:          []validator.Int64{int64validator.AtLeast(0)},
 		},
 		"labels": schema.MapAttribute{
-			MarkdownDescription: "Free labels of the environment, kept in the ledger.",
+			MarkdownDescription: "Free labels of the environment, kept in the ledger. Changed in place. Default: none.",
 			Optional:            true,
 			ElementType:         types.StringType,
 		},
 		"max_monthly_cost_usd": schema.StringAttribute{
-			MarkdownDescription: "Largest `estimated_monthly_cost_usd` that may be planned, in US dollars, such as `\"25.00\"`; an estimate above it is an error of the plan. Needs `expected_usage`.",
+			MarkdownDescription: "Largest `estimated_monthly_cost_usd` that may be planned, in US dollars, such as `\"25.00\"`; an estimate above it is an error of the plan. Needs `expected_usage`. Default: no limit.",
 			Optional:            true,
 			Validators:          []validator.String{dollars{}, stringvalidator.AlsoRequires(path.MatchRoot("expected_usage"))},
 		},
@@ -183,7 +183,7 @@ func blocks() map[string]schema.Block {
 			MarkdownDescription: "How much the environment is expected to be used, for the estimated cost. It limits nothing.",
 			Attributes: map[string]schema.Attribute{
 				"leases": schema.Int64Attribute{
-					MarkdownDescription: "How many agents hold a lease. Default: `1`.",
+					MarkdownDescription: "How many agents hold a lease, 1 to 1000000. Default: `1`.",
 					Optional:            true,
 					Computed:            true,
 					Default:             int64default.StaticInt64(1),

@@ -30,7 +30,8 @@ const (
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A lease is the right of one agent to one sandbox in one environment. There is at most one per agent and environment; " +
-			"a lease that something else holds is an error with the command that imports it.\n\n" +
+			"a lease that something else holds is an error with the command that imports it. " +
+			"Changes are made in place, by renewing it, except where an attribute says that changing it replaces the lease.\n\n" +
 			"**A lease that ends is not drift.** When its time is up, or a condition such as `game.finished` ends it, it stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`, " +
 			"the plan shows one warning with the reason and what it cost, and, unless `on_expiry` is `recreate`, nothing is planned. " +
 			"**A sandbox that vanished or crashed is drift**: the plan says so and leases it again. When engine, ledger or reconciler cannot be reached, the plan is an error and the state is kept.",
