@@ -13,6 +13,11 @@ import (
 // Serve answers Terraform until it ends the plugin, then closes what was opened meanwhile. With
 // debug it prints how to attach Terraform to this process instead.
 func Serve(ctx context.Context, version string, debug bool) error {
+	if !debug {
+		if err := quiet(os.Environ(), os.Setenv); err != nil {
+			return err
+		}
+	}
 	var (
 		mu   sync.Mutex
 		made []*Provider
