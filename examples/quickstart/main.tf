@@ -17,7 +17,22 @@ provider "sandbox" {
   }
 }
 
+variable "backend" {
+  description = "Where the sandboxes run: docker or cloudflare."
+  type        = string
+  default     = "docker"
+}
+
+variable "account_id" {
+  description = "The Cloudflare account, with backend = \"cloudflare\"."
+  type        = string
+  default     = null
+}
+
 locals {
+  image = (var.backend == "docker" ? sandbox_container_image.player.reference :
+  "registry.cloudflare.com/${var.account_id}/player@${sandbox_container_image.player.image_id}")
+
   settlers = ["did:plc:ada", "did:plc:brin", "did:plc:cleo", "did:plc:dov"]
   heroes   = ["did:plc:kira", "did:plc:thorn"]
 }
@@ -27,7 +42,8 @@ resource "sandbox_container_image" "player" {
   name = "sandbox-quickstart/player"
 
   build {
-    context = "${path.module}/player"
+    context    = "${path.module}/player"
+    dockerfile = var.backend == "docker" ? "Dockerfile" : "Dockerfile.cloudflare"
   }
 }
 
@@ -35,7 +51,8 @@ resource "sandbox_container_image" "player" {
 resource "sandbox_environment" "catan" {
   name          = "catan-7"
   type          = "catan"
-  image         = sandbox_container_image.player.reference
+  backend       = var.backend
+  image         = local.image
   instance_type = "basic"
 
   network {
@@ -60,7 +77,8 @@ resource "sandbox_lease" "settler" {
 resource "sandbox_environment" "rpg" {
   name          = "rpg-3"
   type          = "rpg"
-  image         = sandbox_container_image.player.reference
+  backend       = var.backend
+  image         = local.image
   instance_type = "basic"
 
   network {

@@ -2,6 +2,8 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,13 +32,54 @@ func Containers(ctx context.Context, text string) ([]string, error) {
 	return Docker(ctx, "ps", "--all", "--format", "{{.Names}}", "--filter", "name="+text)
 }
 
-// Gone waits until the engine has none of these sandboxes of a ledger, and returns how long that took.
-func Gone(ctx context.Context, ledger string, sandboxes ...string) (time.Duration, error) {
+// Container is one of a sandbox.
+type Container struct {
+	Name                    string
+	AgentDID, EnvironmentID string
+}
+
+// Sandboxes returns the containers of a ledger's sandboxes, running or not, on whichever backend. What else the
+// ledger has on the engine is left out, such as gateways.
+func Sandboxes(ctx context.Context, ledger string) ([]Container, error) {
+	names, err := Containers(ctx, ledger)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	text, err := Output(ctx, "docker", append([]string{"inspect", "--format", "{{.Name}} {{json .Config.Env}}"}, names...)...)
+	if err != nil && !strings.Contains(err.Error(), "No such") { // gone meanwhile
+		return nil, err
+	}
+	var all []Container
+	for line := range strings.Lines(text) {
+		name, variables, found := strings.Cut(strings.TrimSpace(line), " ")
+		if !found {
+			continue
+		}
+		c := Container{Name: strings.TrimPrefix(name, "/")}
+		var env []string
+		if err := json.Unmarshal([]byte(variables), &env); err != nil {
+			return nil, fmt.Errorf("read docker inspect %s: %w", c.Name, err)
+		}
+		for _, v := range env {
+			switch key, value, _ := strings.Cut(v, "="); key {
+			case "AGENT_DID":
+				c.AgentDID = value
+			case "ENVIRONMENT_ID":
+				c.EnvironmentID = value
+			}
+		}
+		if c.AgentDID != "" {
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// Gone waits until no container of a ledger is one of these, and returns how long that took.
+func Gone(ctx context.Context, ledger string, is func(Container) bool) (time.Duration, error) {
 	return Until(ctx, 30*time.Second, "the containers are gone", func(ctx context.Context) (bool, error) {
-		names, err := Containers(ctx, ledger)
-		all := strings.Join(names, " ")
-		left := slices.ContainsFunc(sandboxes, func(id string) bool { return strings.Contains(all, id) })
-		return err == nil && !left, err
+		all, err := Sandboxes(ctx, ledger)
+		return err == nil && !slices.ContainsFunc(all, is), err
 	})
 }
 

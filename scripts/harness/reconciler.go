@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -34,18 +33,23 @@ type Reconciler struct {
 	TokenFile, SecretFile string
 	Database              string
 
-	binary, pidFile, logFile, urlFile string
+	// Env are variables that its environment has beside this program's.
+	Env []string
+
+	daemon
+
+	binary, urlFile string
 }
 
 // NewReconciler names the files of a reconciler; it starts nothing. Both paths are absolute.
 func NewReconciler(root, state string) *Reconciler {
+	binary := filepath.Join(root, Binary)
 	return &Reconciler{
+		daemon:     newDaemon(state, "reconciler", binary+" reconciler serve"),
 		TokenFile:  filepath.Join(state, "token"),
 		SecretFile: filepath.Join(state, "webhook-secret"),
 		Database:   filepath.Join(state, "ledger.db"),
-		binary:     filepath.Join(root, Binary),
-		pidFile:    filepath.Join(state, "reconciler.pid"),
-		logFile:    filepath.Join(state, "reconciler.log"),
+		binary:     binary,
 		urlFile:    filepath.Join(state, "reconciler.url"),
 	}
 }
@@ -56,45 +60,19 @@ func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(r.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }() // the daemon has its own copy
-
-	daemon := exec.Command(r.binary, "reconciler", "serve", // not bound to ctx: it lives on
+	serve := exec.Command(r.binary, "reconciler", "serve", // not bound to ctx: it lives on
 		"--listen", address,
 		"--ledger", "sqlite://"+r.Database,
 		"--token-file", r.TokenFile,
 		"--webhook-secret-file", r.SecretFile,
 		"--generate-credentials",
 		"--docker-price-book", priceBook)
-	daemon.Stdout, daemon.Stderr = log, log
-	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := daemon.Start(); err != nil {
-		return err
-	}
-	exited := make(chan error, 1)
-	go func() { exited <- daemon.Wait() }() // ends with the daemon, or with this program
-	if err := os.WriteFile(r.pidFile, []byte(strconv.Itoa(daemon.Process.Pid)), 0o600); err != nil {
-		return err
-	}
+	serve.Env = append(os.Environ(), r.Env...)
 	if err := os.WriteFile(r.urlFile, []byte("http://"+address), 0o600); err != nil {
 		return err
 	}
-	var unready error
-	_, err = Until(ctx, 30*time.Second, "the reconciler answers", func(ctx context.Context) (bool, error) {
-		select {
-		case err := <-exited:
-			text, _ := os.ReadFile(r.logFile) // best effort: it only explains the error
-			return false, fmt.Errorf("reconciler serve ended (%w); its log ends with\n%s", err, tail(strings.TrimSpace(string(text)), 10))
-		default:
-			unready = ready(ctx, "http://"+address)
-			return unready == nil, nil
-		}
-	})
-	if err != nil {
-		return errors.Join(err, unready)
+	if err := r.start(ctx, serve, func(ctx context.Context) error { return ready(ctx, "http://"+address) }); err != nil {
+		return err
 	}
 	return r.Connect(ctx)
 }
@@ -166,48 +144,6 @@ func (r *Reconciler) CPU() (time.Duration, error) {
 	system, err2 := strconv.ParseInt(fields[stime], 10, 64)
 	const tick = time.Second / 100 // USER_HZ, on every architecture that there is a guest for
 	return time.Duration(user+system) * tick, errors.Join(err1, err2)
-}
-
-// pid is the daemon's process. Errors: fs.ErrNotExist when none was started.
-func (r *Reconciler) pid() (int, error) {
-	text, err := os.ReadFile(r.pidFile)
-	if err != nil {
-		return 0, err
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", r.pidFile, err)
-	}
-	return pid, nil
-}
-
-func (r *Reconciler) end(ctx context.Context, signal syscall.Signal) error {
-	pid, err := r.pid()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if !r.runs(ctx, pid) {
-		return nil
-	}
-	if err := syscall.Kill(pid, signal); err != nil {
-		return fmt.Errorf("end the reconciler, process %d: %w", pid, err)
-	}
-	_, err = Until(ctx, 30*time.Second, "the reconciler ends", func(ctx context.Context) (bool, error) {
-		return !r.runs(ctx, pid), nil
-	})
-	return err
-}
-
-// runs reports whether a process is the daemon: its id may have been given out again.
-func (r *Reconciler) runs(ctx context.Context, pid int) bool {
-	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	line := strings.ReplaceAll(string(args), "\x00", " ")
-	if _, noProc := os.Stat("/proc/self"); err != nil && noProc != nil { // not Linux
-		line, _ = Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid)) // it fails when there is no such process
-	}
-	return strings.Contains(line, r.binary+" reconciler serve")
 }
 
 // ready returns nil once the reconciler can do its work, and what keeps it from that before.

@@ -18,6 +18,8 @@ import (
 type Terraform struct {
 	// Dir holds the configuration and its state, State all else. Both are absolute.
 	Dir, State string
+	// Variables are values of the configuration's variables.
+	Variables map[string]string
 }
 
 // Install puts the built provider where Terraform finds it: a mirror of its own, so that neither
@@ -61,6 +63,9 @@ func (t Terraform) Run(ctx context.Context, r *Reconciler, args ...string) (stri
 		"CHECKPOINT_DISABLE=1",
 		"SANDBOX_RECONCILER_URL="+r.URL,
 		"SANDBOX_RECONCILER_TOKEN="+r.Token)
+	for name, value := range t.Variables {
+		cmd.Env = append(cmd.Env, "TF_VAR_"+name+"="+value)
+	}
 	return Collect(cmd)
 }
 

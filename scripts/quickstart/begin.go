@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
@@ -28,6 +27,9 @@ func (q *quickstart) build(ctx context.Context) (outcome, error) {
 	if err := os.MkdirAll(q.state, 0o700); err != nil {
 		return outcome{}, err
 	}
+	if err := os.WriteFile(q.backendFile(), []byte(q.backend), 0o600); err != nil {
+		return outcome{}, err
+	}
 	if err := harness.StartEngine(ctx, q.state); err != nil {
 		return outcome{}, err
 	}
@@ -38,18 +40,29 @@ func (q *quickstart) build(ctx context.Context) (outcome, error) {
 	if len(engine) != 2 {
 		return outcome{}, fmt.Errorf("docker version should name version and architecture, it printed %q", engine)
 	}
+	onCloudflare := q.backend == sandbox.Cloudflare
+	if onCloudflare { // the binary takes the Worker in
+		if err := q.account.Build(ctx); err != nil {
+			return outcome{}, err
+		}
+	}
 	if _, err := harness.Output(ctx, "make", "--no-print-directory", "build"); err != nil {
 		return outcome{}, err
 	}
 	if err := harness.BuildPlayer(ctx, q.example, engine[1]); err != nil {
 		return outcome{}, err
 	}
+	if onCloudflare {
+		if err := harness.AddGuest(ctx, filepath.Dir(q.state), q.example, engine[1]); err != nil {
+			return outcome{}, err
+		}
+	}
 	return outcome{line: fmt.Sprintf("Docker Engine %s answers, %s is built", engine[0], harness.Binary)}, nil
 }
 
 // serve is step 2: the reconciler answers on a new ledger.
 func (q *quickstart) serve(ctx context.Context) (outcome, error) {
-	if err := q.reconciler.Start(ctx, filepath.Join(q.example, "prices.json")); err != nil {
+	if err := q.startReconciler(ctx); err != nil {
 		return outcome{}, err
 	}
 	for _, file := range []string{q.reconciler.TokenFile, q.reconciler.SecretFile} {
@@ -61,8 +74,28 @@ func (q *quickstart) serve(ctx context.Context) (outcome, error) {
 			return outcome{}, fmt.Errorf("%s holds a credential and has mode %04o, not 0600", file, mode)
 		}
 	}
-	return outcome{line: fmt.Sprintf("reconciler serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
-		q.reconciler.URL, q.reconciler.Ledger)}, nil
+	o := outcome{line: fmt.Sprintf("reconciler serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
+		q.reconciler.URL, q.reconciler.Ledger)}
+	if q.backend == sandbox.Cloudflare {
+		o.details = []string{"its Cloudflare account runs on this machine: the real Workers runtime, with containers on the engine"}
+	}
+	return o, nil
+}
+
+// startReconciler starts it, with the account that it works on, which is started where there is none.
+func (q *quickstart) startReconciler(ctx context.Context) error {
+	if q.backend == sandbox.Cloudflare {
+		if !q.account.Runs(ctx) {
+			if err := q.account.Start(ctx); err != nil {
+				return err
+			}
+		}
+		var err error
+		if q.reconciler.Env, err = q.account.Env(); err != nil {
+			return err
+		}
+	}
+	return q.reconciler.Start(ctx, filepath.Join(q.example, "prices.json"))
 }
 
 // apply is step 3: Terraform builds the image and leases the sandboxes, and the engine runs them.
@@ -89,12 +122,12 @@ func (q *quickstart) apply(ctx context.Context) (outcome, error) {
 	if active[catan] != 4 || active[rpg] != 2 {
 		return outcome{}, fmt.Errorf("%s has %d active leases and %s has %d, not 4 and 2", catan, active[catan], rpg, active[rpg])
 	}
-	running, err := harness.Docker(ctx, "ps", "--format", "{{.Names}}", "--filter", "name="+q.reconciler.Ledger)
+	running, err := harness.Sandboxes(ctx, q.reconciler.Ledger)
 	if err != nil {
 		return outcome{}, err
 	}
 	if len(running) != len(leases) {
-		return outcome{}, fmt.Errorf("%d leases are active, and these containers run: %s", len(leases), strings.Join(running, ", "))
+		return outcome{}, fmt.Errorf("%d leases are active, and these containers run: %+v", len(leases), running)
 	}
 	return outcome{line: fmt.Sprintf("terraform apply built %s and leased 4 sandboxes in %s and 2 in %s; %d containers run",
 		image, catan, rpg, len(running))}, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -23,6 +24,9 @@ func (q *quickstart) clean(ctx context.Context) (outcome, error) {
 	if err := q.reconciler.Stop(ctx); err != nil {
 		return outcome{}, err
 	}
+	if err := q.account.Stop(ctx); err != nil {
+		return outcome{}, err
+	}
 	if err := harness.StopEngine(ctx, q.state); err != nil {
 		return outcome{}, err
 	}
@@ -32,7 +36,11 @@ func (q *quickstart) clean(ctx context.Context) (outcome, error) {
 	if err := os.RemoveAll(filepath.Join(q.example, "player", "bin")); err != nil {
 		return outcome{}, err
 	}
-	return outcome{line: "the earlier run is removed: no container, volume, network, image or process is left"}, os.RemoveAll(q.state)
+	o := outcome{line: "the earlier run is removed: no container, volume, network, image or process is left"}
+	if q.backend == sandbox.Cloudflare {
+		o.details = []string{"image " + localaccount.SidecarImage + " stays, for every account on this machine"}
+	}
+	return o, os.RemoveAll(q.state)
 }
 
 // destroy ends every lease and environment of the ledger, and the image.
@@ -40,9 +48,14 @@ func (q *quickstart) destroy(ctx context.Context) error {
 	if err := harness.StartEngine(ctx, q.state); err != nil {
 		return err
 	}
+	if q.backend == sandbox.Cloudflare && !q.account.Runs(ctx) { // its reconciler cannot find the next one
+		if err := q.reconciler.Stop(ctx); err != nil {
+			return err
+		}
+	}
 	if err := q.reconciler.Connect(ctx); sandbox.CodeOf(err) == sandbox.Unavailable || errors.Is(err, fs.ErrNotExist) {
 		// The machine was restarted, or an earlier run was interrupted.
-		if err := q.reconciler.Start(ctx, filepath.Join(q.example, "prices.json")); err != nil {
+		if err := q.startReconciler(ctx); err != nil {
 			return err
 		}
 	} else if err != nil {

@@ -45,10 +45,6 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 	if err != nil {
 		return "", err
 	}
-	var sandboxes []string
-	for _, l := range leases {
-		sandboxes = append(sandboxes, l.SandboxID)
-	}
 	args = append([]string{"send", "--url", q.reconciler.URL, "--webhook-secret-file", q.reconciler.SecretFile, "--environment", environment}, args...)
 	if agent != "" {
 		args = append(args, "--agent", agent)
@@ -56,7 +52,9 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 	if _, err := q.reconciler.Run(ctx, args...); err != nil {
 		return "", err
 	}
-	after, err := harness.Gone(ctx, q.reconciler.Ledger, sandboxes...)
+	after, err := harness.Gone(ctx, q.reconciler.Ledger, func(c harness.Container) bool {
+		return c.EnvironmentID == environment && (agent == "" || c.AgentDID == agent)
+	})
 	if err != nil {
 		return "", err
 	}
@@ -66,7 +64,7 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 		}
 	}
 	return fmt.Sprintf("%-14s in %s: accepted; containers of ended leases gone after %.2f s: %d",
-		args[slices.Index(args, "--type")+1], environment, after.Seconds(), len(sandboxes)), nil
+		args[slices.Index(args, "--type")+1], environment, after.Seconds(), len(leases)), nil
 }
 
 // leaseUntil waits until a lease is as expected.
@@ -82,20 +80,20 @@ func (q *quickstart) leaseUntil(ctx context.Context, id string, expected func(sa
 	return after, err
 }
 
-// remove is step 6: a container is removed behind everybody's back, and the reconciler notices.
-func (q *quickstart) remove(ctx context.Context) (outcome, error) {
+// hurt is step 6: a container is ended behind everybody's back, and the reconciler notices.
+func (q *quickstart) hurt(ctx context.Context) (outcome, error) {
 	lease, err := q.reconciler.Service.GetLease(ctx, sandbox.LeaseID(survivor, rpg))
 	if err != nil {
 		return outcome{}, err
 	}
-	names, err := harness.Containers(ctx, lease.SandboxID)
+	name, err := q.containerOf(ctx, lease)
 	if err != nil {
 		return outcome{}, err
 	}
-	if len(names) != 1 {
-		return outcome{}, fmt.Errorf("lease %s should have one container, the engine has %q", lease.ID, names)
+	if q.backend == sandbox.Cloudflare {
+		return q.crash(ctx, lease, name)
 	}
-	if _, err := harness.Docker(ctx, "rm", "--force", names[0]); err != nil {
+	if _, err := harness.Docker(ctx, "rm", "--force", name); err != nil {
 		return outcome{}, err
 	}
 	after, err := q.leaseUntil(ctx, lease.ID, func(l sandbox.Lease) bool { return l.EndedBy == sandbox.EndedByVanished })
@@ -103,4 +101,36 @@ func (q *quickstart) remove(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	return outcome{line: fmt.Sprintf("docker rm -f removed the container of %s; the reconciler noticed after %.2f s", survivor, after.Seconds())}, nil
+}
+
+func (q *quickstart) containerOf(ctx context.Context, lease sandbox.Lease) (string, error) {
+	all, err := harness.Sandboxes(ctx, q.reconciler.Ledger)
+	if err != nil {
+		return "", err
+	}
+	all = slices.DeleteFunc(all, func(c harness.Container) bool {
+		return c.EnvironmentID != lease.EnvironmentID || c.AgentDID != lease.AgentDID
+	})
+	if len(all) != 1 {
+		return "", fmt.Errorf("lease %s should have one container, the engine has %+v", lease.ID, all)
+	}
+	return all[0].Name, nil
+}
+
+// crash kills the container of a Durable Object, which remembers its sandbox and can start it again.
+func (q *quickstart) crash(ctx context.Context, lease sandbox.Lease, name string) (outcome, error) {
+	if _, err := harness.Docker(ctx, "kill", name); err != nil {
+		return outcome{}, err
+	}
+	after, err := harness.Until(ctx, 30*time.Second, "the reconciler notices", func(ctx context.Context) (bool, error) {
+		findings, err := q.reconciler.Service.ListDrift(ctx, sandbox.DriftFilter{LeaseID: lease.ID, Kind: sandbox.DriftStopped})
+		return len(findings) > 0, err
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	if _, err := q.leaseUntil(ctx, lease.ID, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake }); err != nil {
+		return outcome{}, err
+	}
+	return outcome{line: fmt.Sprintf("docker kill ended the container of %s; the reconciler noticed after %.2f s, and started it again", survivor, after.Seconds())}, nil
 }

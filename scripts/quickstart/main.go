@@ -17,31 +17,37 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
 func main() {
 	clean := flag.Bool("clean", false, "remove everything that quickstart made")
+	backend := flag.String("backend", string(sandbox.Docker), "where sandboxes run: docker, or cloudflare, which is an account on this machine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *clean); err != nil {
+	if err := run(ctx, sandbox.Backend(*backend), *clean); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, clean bool) error {
+func run(ctx context.Context, backend sandbox.Backend, clean bool) error {
 	root, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	q := newQuickstart(root)
+	if backend != sandbox.Docker && backend != sandbox.Cloudflare {
+		return fmt.Errorf("there is no backend %q: give BACKEND=docker or BACKEND=cloudflare", backend)
+	}
+	q := newQuickstart(root, backend)
 	begin := time.Now()
 	_, err = os.Stat(q.state)
 	switch {
 	case err == nil:
-		if err := q.step(ctx, 0, q.clean); err != nil || clean {
+		if err := q.step(ctx, 0, newQuickstart(root, q.earlier()).clean); err != nil || clean {
 			return err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
@@ -50,7 +56,7 @@ func run(ctx context.Context, clean bool) error {
 		fmt.Println("there is nothing to remove")
 		return nil
 	}
-	steps := []func(context.Context) (outcome, error){q.build, q.serve, q.apply, q.play, q.end, q.remove, q.plan}
+	steps := []func(context.Context) (outcome, error){q.build, q.serve, q.apply, q.play, q.end, q.hurt, q.plan}
 	for i, do := range steps {
 		if err := q.step(ctx, i+1, do); err != nil {
 			return err
@@ -63,22 +69,28 @@ func run(ctx context.Context, clean bool) error {
 
 // quickstart is one run, or the removal of one.
 type quickstart struct {
+	backend    sandbox.Backend
 	example    string // examples/quickstart
 	state      string // .sandbox: everything that is kept between commands
 	binary     string
 	reconciler *harness.Reconciler
 	terraform  harness.Terraform
+	account    *harness.CloudflareLocal // for backend cloudflare only
 }
 
-func newQuickstart(root string) *quickstart {
+func newQuickstart(root string, backend sandbox.Backend) *quickstart {
 	state := filepath.Join(root, ".sandbox")
 	example := filepath.Join(root, "examples", "quickstart")
 	return &quickstart{
+		backend:    backend,
+		account:    harness.NewCloudflareLocal(root, state),
 		example:    example,
 		state:      state,
 		binary:     filepath.Join(root, harness.Binary),
 		reconciler: harness.NewReconciler(root, state),
-		terraform:  harness.Terraform{Dir: example, State: state},
+		terraform: harness.Terraform{Dir: example, State: state, Variables: map[string]string{
+			"backend": string(backend), "account_id": localaccount.ID,
+		}},
 	}
 }
 
@@ -102,3 +114,13 @@ func (q *quickstart) step(ctx context.Context, number int, do func(context.Conte
 	}
 	return nil
 }
+
+// earlier is the backend of the run that left its state. One that broke off at once was on Docker, as far as it came.
+func (q *quickstart) earlier() sandbox.Backend {
+	if text, err := os.ReadFile(q.backendFile()); err == nil {
+		return sandbox.Backend(text)
+	}
+	return sandbox.Docker
+}
+
+func (q *quickstart) backendFile() string { return filepath.Join(q.state, "backend") }

@@ -13,7 +13,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/network"
@@ -49,18 +48,23 @@ type Account struct {
 	Token sandbox.Secret
 	API   *localapi.Server
 
+	images  *shelled
 	runtime *miniflare.Runtime
 	server  *http.Server
 	served  chan error
 }
 
 // Start runs an account on the Docker Engine that the environment names. Close ends it.
-func Start(ctx context.Context, cfg Config) (*Account, error) {
+func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, fmt.Errorf("run a Cloudflare account: connect to the Docker Engine: %w", err)
 	}
-	defer func() { _ = engine.Close() }() // only closes idle connections
+	defer func() {
+		if err != nil {
+			_ = engine.Close() // only closes idle connections
+		}
+	}()
 	if err := CheckEngine(ctx, engine); err != nil {
 		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
 	}
@@ -75,15 +79,16 @@ func Start(ctx context.Context, cfg Config) (*Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
 	}
+	images := &shelled{engine: engine, made: map[string]string{}}
 	workers, err := miniflare.Start(miniflare.Config{
-		Worker: cfg.Worker, State: cfg.State, Engine: engine.DaemonHost(), Sidecar: sidecar, Image: imageID, Log: cfg.Log,
+		Worker: cfg.Worker, State: cfg.State, Engine: engine.DaemonHost(), Sidecar: sidecar, Image: images.ofReference, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	a := &Account{
+	a = &Account{
 		URL: "http://" + listener.Addr().String() + "/client/v4", Token: sandbox.Secret(sandbox.RandomIDs(40)),
-		runtime: workers, served: make(chan error, 1),
+		images: images, runtime: workers, served: make(chan error, 1),
 	}
 	runtime := localapi.Runtime(workers)
 	if cfg.Runtime != nil {
@@ -104,7 +109,7 @@ func (a *Account) Close() error {
 	if ended := a.runtime.Close(); ended != nil {
 		err = errors.Join(err, fmt.Errorf("the program that runs Workers ended with %w", ended))
 	}
-	return err
+	return errors.Join(err, a.images.close())
 }
 
 // CheckEngine tells what keeps an engine from running containers for the Workers runtime, which asks for the
@@ -124,12 +129,3 @@ func CheckEngine(ctx context.Context, engine *client.Client) error {
 
 // Reference returns how a deployment names an image of the engine's: by the digest that is its id there.
 func Reference(imageID string) string { return "registry.cloudflare.com/" + ID + "/local@" + imageID }
-
-// imageID is the other way of Reference.
-func imageID(_ context.Context, reference string) (string, error) {
-	_, id, pinned := strings.Cut(reference, "@")
-	if !pinned {
-		return "", fmt.Errorf("image %s has no digest", reference)
-	}
-	return id, nil
-}

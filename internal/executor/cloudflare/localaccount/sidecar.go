@@ -51,7 +51,7 @@ func makeSidecar(ctx context.Context, engine *client.Client, ref string) error {
 	if err != nil {
 		return err
 	}
-	program, err := compileSidecar(ctx, version.Arch)
+	program, err := compile(ctx, sidecarSource, version.Arch)
 	if err != nil {
 		return err
 	}
@@ -74,20 +74,21 @@ func makeSidecar(ctx context.Context, engine *client.Client, ref string) error {
 	return jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil)
 }
 
-func compileSidecar(ctx context.Context, arch string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "sidecar")
+// compile builds a program of one file for an engine's containers.
+func compile(ctx context.Context, source []byte, arch string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "compile")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // best effort, below the temporary directory
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), sidecarSource, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "sidecar", "main.go")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "program", "main.go")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("compile it: %w\n%s", err, out)
+		return nil, fmt.Errorf("compile a program for containers: %w\n%s", err, out)
 	}
-	return os.ReadFile(filepath.Join(dir, "sidecar"))
+	return os.ReadFile(filepath.Join(dir, "program"))
 }

@@ -1,0 +1,127 @@
+package localaccount
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+//go:embed shell/main.go
+var shellSource []byte
+
+// removeLimit bounds the removal of what was made of an image.
+const removeLimit = time.Minute
+
+// shelled gives images that have no /bin/sh one, which local workerd runs every command by, and /tmp, which that
+// writes to.
+type shelled struct {
+	engine *client.Client
+
+	mu   sync.Mutex // guards what follows, and lets one image be made at a time
+	made map[string]string
+}
+
+// ofReference returns what to run of a deployment's image.
+func (s *shelled) ofReference(ctx context.Context, reference string) (string, error) {
+	_, id, pinned := strings.Cut(reference, "@") // as Reference makes it
+	if !pinned {
+		return "", fmt.Errorf("image %s has no digest", reference)
+	}
+	return s.image(ctx, id)
+}
+
+// image returns what to run of an image: itself, or its like with a shell.
+func (s *shelled) image(ctx context.Context, id string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made, there := s.made[id]; there {
+		return made, nil
+	}
+	made, err := s.make(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("look for a shell in image %s: %w", id, err)
+	}
+	s.made[id] = made
+	return made, nil
+}
+
+func (s *shelled) make(ctx context.Context, id string) (ref string, err error) {
+	box, err := s.engine.ContainerCreate(ctx, &container.Config{Image: id, Cmd: []string{"none"}}, nil, nil, nil, "")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+		defer cancel()
+		err = errors.Join(err, s.engine.ContainerRemove(ctx, box.ID, container.RemoveOptions{Force: true}))
+	}()
+	if _, err := s.engine.ContainerStatPath(ctx, box.ID, "/bin/sh"); !cerrdefs.IsNotFound(err) {
+		return id, err
+	}
+	files, err := s.files(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := s.engine.CopyToContainer(ctx, box.ID, "/", files, container.CopyToContainerOptions{}); err != nil {
+		return "", err
+	}
+	ref = "sandbox-cloudflare-local/shelled:" + sandbox.RandomIDs(12)
+	_, err = s.engine.ContainerCommit(ctx, box.ID, container.CommitOptions{Reference: ref})
+	return ref, err
+}
+
+// files are the shell and /tmp, as an archive.
+func (s *shelled) files(ctx context.Context) (*bytes.Buffer, error) {
+	version, err := s.engine.ServerVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, err := compile(ctx, shellSource, version.Arch)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	archive := tar.NewWriter(&b)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755},
+		{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777},
+		{Typeflag: tar.TypeReg, Name: "bin/sh", Mode: 0o755, Size: int64(len(program))},
+	} {
+		if err := archive.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := archive.Write(program); err != nil {
+		return nil, err
+	}
+	return &b, archive.Close()
+}
+
+// close removes the images that were made.
+func (s *shelled) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
+	defer cancel()
+	var all error
+	for id, made := range s.made {
+		if made == id {
+			continue
+		}
+		if _, err := s.engine.ImageRemove(ctx, made, image.RemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+			all = errors.Join(all, fmt.Errorf("remove image %s: %w", made, err))
+		}
+	}
+	return errors.Join(all, s.engine.Close())
+}
