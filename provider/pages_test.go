@@ -41,6 +41,20 @@ func TestPagesWrittenByHandSayWhatSchemasSay(t *testing.T) {
 	}
 }
 
+// What a page shows of a file is there, and not the directive that puts it there.
+func TestPagesAreRendered(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*/*.md")
+	if err != nil || len(pages) < 25 {
+		t.Fatalf("found %v, %v", pages, err)
+	}
+	for _, page := range pages {
+		if text := read(t, page); strings.Contains(text, "{{ tffile") || strings.Contains(text, "{{ codefile") {
+			t.Errorf("%s shows a directive of its template: a template with directives ends in .md.tmpl", page)
+		}
+	}
+}
+
 func attributesSaid(b *tfprotov6.SchemaBlock) []string {
 	said := []string{b.Description}
 	for _, a := range b.Attributes {

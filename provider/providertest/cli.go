@@ -2,12 +2,14 @@ package providertest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -41,6 +43,45 @@ func NewCLI(t testing.TB, program, configuration string) *CLI {
 	rc := c.Write("terraform.rc", fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sandbox-lease/sandbox\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(program)))
 	c.Env = []string{"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "XDG_STATE_HOME=" + c.Dir}
 	return c
+}
+
+// NewMirroredCLI makes an empty directory for a configuration that says itself where the provider comes from:
+// a mirror has it, so that terraform init installs it. In scripts the program stands on the PATH.
+func NewMirroredCLI(t testing.TB, program string) *CLI {
+	t.Helper()
+	c := &CLI{TB: t, Dir: t.TempDir()}
+	home := t.TempDir()
+	mirror, bin := filepath.Join(home, "plugins"), filepath.Join(home, "bin")
+	cli, err := exec.LookPath(terraformProgram())
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := map[string]string{filepath.Join(bin, "terraform"): cli, filepath.Join(bin, "terraform-provider-sandbox"): program}
+	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
+		links[filepath.Join(mirror, registry, "sandbox-lease/sandbox/0.1.0", runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-sandbox_v0.1.0")] = program
+	}
+	for link, to := range links {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(to, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rc := filepath.Join(home, "terraform.rc")
+	if err := os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Env = []string{
+		"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "XDG_STATE_HOME=" + c.Dir, "TERRAFORM_PROVIDER=" + program,
+		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+	}
+	return c
+}
+
+// Script runs a script of the shell in the directory, and returns what it prints. What it started in the
+// background must have ended with it.
+func (c *CLI) Script(script string) (string, error) {
+	c.Helper()
+	cmd := exec.CommandContext(c.Context(), "sh", "-eu", "-c", script)
+	return c.output(cmd)
 }
 
 // LedgerURL is that of the default ledger.
@@ -89,21 +130,25 @@ func (c *CLI) Fail(args ...string) string {
 }
 
 func (c *CLI) run(args ...string) (string, error) {
-	terraform := os.Getenv("TF_ACC_TERRAFORM_PATH")
-	if terraform == "" {
-		terraform = "terraform"
-	}
-	cmd := exec.CommandContext(c.Context(), terraform, args...)
-	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	out, err := c.output(exec.CommandContext(c.Context(), terraformProgram(), args...))
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 { // plan -detailed-exitcode: there are changes
 		err = nil
 	}
+	return out, err
+}
+
+// output runs a command in the directory and returns what it prints on both of its outputs.
+func (c *CLI) output(cmd *exec.Cmd) (string, error) {
+	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
 	return out.String(), err
 }
+
+// terraformProgram is the command line that the tests run on.
+func terraformProgram() string { return cmp.Or(os.Getenv("TF_ACC_TERRAFORM_PATH"), "terraform") }
 
 // Diagnostic is an error or warning of a plan.
 type Diagnostic struct {

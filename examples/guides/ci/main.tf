@@ -1,0 +1,55 @@
+terraform {
+  required_version = ">= 1.11"
+  required_providers {
+    sandbox = {
+      source = "sandbox-lease/sandbox"
+    }
+  }
+}
+
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+provider "sandbox" {}
+
+variable "image" {
+  type    = string
+  default = "busybox:1.36"
+}
+
+variable "run" {
+  type        = string
+  description = "What tells this run from others that run at the same time, such as the number of the pipeline."
+  default     = "0"
+}
+
+resource "sandbox_environment" "tests" {
+  name  = "player-tests"
+  type  = "coding"
+  image = var.image
+
+  network {
+    mode = "none"
+  }
+}
+
+data "sandbox_drift" "open" {
+  status = "open"
+}
+
+# Acquired before the tests, released after them, and in no state.
+ephemeral "sandbox_lease" "run" {
+  agent_did      = "did:web:ci.example.com:run-${var.run}"
+  environment_id = sandbox_environment.tests.id
+  ttl            = "15m" # should Terraform be killed
+}
+
+resource "terraform_data" "tests" {
+  triggers_replace = var.run
+
+  provisioner "local-exec" {
+    command = "terraform-provider-sandbox reconciler exec \"$LEASE\" -- sh -c 'echo the tests run as uid $(id -u)' > report.txt"
+
+    environment = {
+      LEASE = ephemeral.sandbox_lease.run.id
+    }
+  }
+}
