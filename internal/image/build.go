@@ -27,37 +27,72 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 	if err != nil {
 		return "", err
 	}
-	b.cache.RLock()
-	defer b.cache.RUnlock()
-	options := spec.buildOptions(hash)
-	if spec.BuildKit {
-		return b.byBuildKit(ctx, engine, spec, hash, options, log)
+	kind := spec.Builder
+	if kind == "" {
+		if kind, err = builderOf(ctx, engine); err != nil {
+			return "", err
+		}
 	}
-	return b.carryOut(ctx, engine, spec, hash, options, log)
+	by := byClassic
+	if kind == BuildKit {
+		by = byBuildKit
+	}
+	b.cache.RLock()
+	id, err = by(ctx, engine, spec, hash, log)
+	b.cache.RUnlock()
+	if err != nil && id != "" { // of something else than what was asked for
+		err = errors.Join(err, b.Delete(context.WithoutCancel(ctx), id))
+		id = ""
+	}
+	return id, err
 }
 
-// carryOut sends the context to the engine and follows the build to its end.
-func (b *Builder) carryOut(ctx context.Context, engine Engine, spec Spec, hash string, options build.ImageBuildOptions, log func(string)) (id string, err error) {
+// byClassic sends the context to the engine's classic builder as an archive.
+func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	sending := spec.send(hash)
-	resp, err := engine.ImageBuild(ctx, sending.body, options)
-	if err != nil {
-		if cause := sending.stop(); cause != nil {
-			return "", cause
-		}
-		if ctx.Err() != nil {
-			return "", buildFailed(ctx, spec, err)
-		}
-		return "", coded(err, "build image from %s", spec.Context)
-	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
-	id, err = readLog(resp.Body, log)
+	options := spec.buildOptions(hash)
+	options.Version = build.BuilderV1
+	id, err = carryOut(ctx, engine, spec, sending.body, options, log)
 	if cause := sending.stop(); cause != nil {
 		return "", cause
 	}
-	if err != nil {
+	return id, err
+}
+
+// carryOut starts a build and follows it to its end.
+func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, options build.ImageBuildOptions, log func(string)) (id string, err error) {
+	resp, err := engine.ImageBuild(ctx, body, options)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", buildFailed(ctx, spec, err)
+	case err != nil:
+		return "", coded(err, "build image from %s", spec.Context)
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	if id, err = readLog(resp.Body, log); err != nil {
 		return "", buildFailed(ctx, spec, err)
 	}
 	return id, nil
+}
+
+// buildOptions are what both builders take.
+func (s Spec) buildOptions(hash string) build.ImageBuildOptions {
+	labels := map[string]string{}
+	for k, v := range s.Labels {
+		labels[k] = v
+	}
+	labels[ContextHashLabel] = hash
+	return build.ImageBuildOptions{
+		Dockerfile:  s.dockerfile(),
+		BuildArgs:   pointers(s.Args),
+		Target:      s.Target,
+		Platform:    s.Platform,
+		Labels:      labels,
+		NoCache:     s.NoCache,
+		CacheFrom:   s.CacheFrom,
+		Remove:      true,
+		ForceRemove: true,
+	}
 }
 
 // sending is a context on its way to the engine.
@@ -86,12 +121,17 @@ func (s Spec) sendTo(w io.Writer, want string) error {
 		return err
 	}
 	if got != want {
-		return sandbox.Errorf(sandbox.Conflict, "build context %s changed after it was planned: its hash was %s and is now %s. Nothing was built; plan again", s.Context, want, got)
+		return s.changed(want, got)
 	}
 	if err := finishTar(out); err != nil {
 		return err
 	}
 	return out.Flush()
+}
+
+// changed is the error for a context that is not the planned one.
+func (s Spec) changed(want, got string) error {
+	return sandbox.Errorf(sandbox.Conflict, "build context %s changed after it was planned: its hash was %s and is now %s. Nothing was built; plan again", s.Context, want, got)
 }
 
 // stop ends the sending and returns what was wrong with the context. That the engine did not want

@@ -44,6 +44,18 @@ func unique(t *testing.T) (image.Spec, string) {
 	return image.Spec{Context: buildContext(t, files)}, name
 }
 
+// byEach runs a test with each of the engine's builders.
+func byEach(t *testing.T, test func(t *testing.T, kind string)) {
+	t.Helper()
+	t.Parallel()
+	for _, kind := range []string{image.BuildKit, image.Classic} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
+	}
+}
+
 func build(t *testing.T, b *image.Builder, spec image.Spec) string {
 	t.Helper()
 	id, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
@@ -59,89 +71,94 @@ func build(t *testing.T, b *image.Builder, spec image.Spec) string {
 }
 
 func TestBuildTagUntag(t *testing.T) {
-	t.Parallel()
-	cli := engine(t)
-	b := builder(t, cli)
-	spec, name := unique(t)
-	id := build(t, b, spec)
+	byEach(t, func(t *testing.T, kind string) {
+		cli := engine(t)
+		b := builder(t, cli)
+		spec, name := unique(t)
+		spec.Builder = kind
+		id := build(t, b, spec)
 
-	for _, tag := range []string{"v2", "v1"} {
-		must(t, b.Tag(t.Context(), id, name, tag))
-	}
-	img, err := b.Inspect(t.Context(), name+":v1")
-	must(t, err)
-	if img.ID != id || img.ContextHash != mustHash(t, spec) || strings.Join(img.Tags(name), " ") != "v1 v2" {
-		t.Errorf("got %+v, tags %v", img, img.Tags(name))
-	}
+		for _, tag := range []string{"v2", "v1"} {
+			must(t, b.Tag(t.Context(), id, name, tag))
+		}
+		img, err := b.Inspect(t.Context(), name+":v1")
+		must(t, err)
+		if img.ID != id || img.ContextHash != mustHash(t, spec) || strings.Join(img.Tags(name), " ") != "v1 v2" {
+			t.Errorf("got %+v, tags %v", img, img.Tags(name))
+		}
 
-	must(t, b.Untag(t.Context(), id, name, "v1"))
-	must(t, b.Untag(t.Context(), id, name, "v1"))
-	must(t, b.Untag(t.Context(), "sha256:other", name, "v2"))
-	img, err = b.Inspect(t.Context(), id)
-	must(t, err)
-	if strings.Join(img.Tags(name), " ") != "v2" {
-		t.Errorf("a tag that points elsewhere must stay, one that was removed must not: %v", img.References)
-	}
+		must(t, b.Untag(t.Context(), id, name, "v1"))
+		must(t, b.Untag(t.Context(), id, name, "v1"))
+		must(t, b.Untag(t.Context(), "sha256:other", name, "v2"))
+		img, err = b.Inspect(t.Context(), id)
+		must(t, err)
+		if strings.Join(img.Tags(name), " ") != "v2" {
+			t.Errorf("a tag that points elsewhere must stay, one that was removed must not: %v", img.References)
+		}
 
-	must(t, b.Untag(t.Context(), id, name, "v2"))
-	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("the image must go with its last name: %v", err)
-	}
+		must(t, b.Untag(t.Context(), id, name, "v2"))
+		if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("the image must go with its last name: %v", err)
+		}
+	})
 }
 
 func TestDelete(t *testing.T) {
-	t.Parallel()
-	b := builder(t, engine(t))
-	spec, name := unique(t)
-	id := build(t, b, spec)
-	must(t, b.Tag(t.Context(), id, name, "latest"))
-	must(t, b.Tag(t.Context(), id, name+"-other", "latest"))
-	must(t, b.DeleteUnnamed(t.Context(), id))
-	if _, err := b.Inspect(t.Context(), id); err != nil {
-		t.Fatalf("an image that has a name was taken for unnamed: %v", err)
-	}
-	must(t, b.Delete(t.Context(), id))
-	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("the image is still there: %v", err)
-	}
-	must(t, b.Delete(t.Context(), id))
+	byEach(t, func(t *testing.T, kind string) {
+		b := builder(t, engine(t))
+		spec, name := unique(t)
+		spec.Builder = kind
+		id := build(t, b, spec)
+		must(t, b.Tag(t.Context(), id, name, "latest"))
+		must(t, b.Tag(t.Context(), id, name+"-other", "latest"))
+		must(t, b.DeleteUnnamed(t.Context(), id))
+		if _, err := b.Inspect(t.Context(), id); err != nil {
+			t.Fatalf("an image that has a name was taken for unnamed: %v", err)
+		}
+		must(t, b.Delete(t.Context(), id))
+		if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("the image is still there: %v", err)
+		}
+		must(t, b.Delete(t.Context(), id))
 
-	id = build(t, b, spec)
-	must(t, b.DeleteUnnamed(t.Context(), id))
-	if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("the unnamed image is still there: %v", err)
-	}
+		id = build(t, b, spec)
+		must(t, b.DeleteUnnamed(t.Context(), id))
+		if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("the unnamed image is still there: %v", err)
+		}
+	})
 }
 
 // Builds and removals of one builder that share cached steps do not break each other.
 func TestBuildsAndRemovalsAtOnce(t *testing.T) {
-	t.Parallel()
-	b := builder(t, engine(t))
-	_, name := unique(t)
-	var wg sync.WaitGroup
-	for i := range 2 {
-		wg.Go(func() {
-			for round := range 6 {
-				spec := image.Spec{Context: buildContext(t, map[string]string{
-					"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n", "id.txt": fmt.Sprint(name, i, round),
-				})}
-				hash, err := spec.Hash()
-				if err != nil {
-					t.Error(err)
-					return
+	byEach(t, func(t *testing.T, kind string) {
+		b := builder(t, engine(t))
+		_, name := unique(t)
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				for round := range 6 {
+					spec := image.Spec{Builder: kind, Context: buildContext(t, map[string]string{
+						"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n", "id.txt": fmt.Sprint(name, i, round),
+					})}
+					hash, err := spec.Hash()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					id, err := b.Build(t.Context(), spec, hash, nil)
+					if err == nil {
+						err = b.Delete(t.Context(), id)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
 				}
-				id, err := b.Build(t.Context(), spec, hash, nil)
-				if err == nil {
-					err = b.Delete(t.Context(), id)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
+			})
+		}
+		wg.Wait()
+	})
 }
 
 func TestImageInUseIsAConflict(t *testing.T) {
@@ -168,22 +185,24 @@ func TestImageInUseIsAConflict(t *testing.T) {
 }
 
 func TestBuildRefusesAChangedContext(t *testing.T) {
-	t.Parallel()
-	b := builder(t, engine(t))
-	spec, _ := unique(t)
-	planned := mustHash(t, spec)
-	write(t, spec.Context+"/main.txt", "changed after the plan")
-	var log []string
-	_, err := b.Build(t.Context(), spec, planned, func(line string) { log = append(log, line) })
-	if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed after it was planned") {
-		t.Errorf("got %v", err)
-	}
-	if len(log) != 0 {
-		t.Errorf("the engine began to build: %q", log)
-	}
+	byEach(t, func(t *testing.T, kind string) {
+		b := builder(t, engine(t))
+		spec, _ := unique(t)
+		spec.Builder = kind
+		planned := mustHash(t, spec)
+		write(t, spec.Context+"/main.txt", "changed after the plan")
+		var log []string
+		_, err := b.Build(t.Context(), spec, planned, func(line string) { log = append(log, line) })
+		if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed after it was planned") {
+			t.Errorf("got %v", err)
+		}
+		if len(log) != 0 {
+			t.Errorf("the engine began to build: %q", log)
+		}
+	})
 }
 
-func TestFailedBuildShowsTheEndOfItsLog(t *testing.T) {
+func TestFailedClassicBuildShowsTheEndOfItsLog(t *testing.T) {
 	t.Parallel()
 	cli := engine(t)
 	b := builder(t, cli)
@@ -193,7 +212,7 @@ func TestFailedBuildShowsTheEndOfItsLog(t *testing.T) {
 		dockerfile += fmt.Sprintf("LABEL %s=%d\n", name, i)
 	}
 	removeUnnamed(t, cli, name)
-	spec := image.Spec{Context: buildContext(t, map[string]string{"Dockerfile": dockerfile + "COPY missing /\n"})}
+	spec := image.Spec{Builder: image.Classic, Context: buildContext(t, map[string]string{"Dockerfile": dockerfile + "COPY missing /\n"})}
 	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
 	if sandbox.CodeOf(err) != sandbox.Failed {
 		t.Fatalf("got %v", err)
@@ -224,34 +243,39 @@ func removeUnnamed(t *testing.T, cli *client.Client, label string) {
 
 // A Dockerfile that is not in the context builds what one in it would, and is not copied.
 func TestInlineDockerfile(t *testing.T) {
-	t.Parallel()
-	cli := engine(t)
-	b := builder(t, cli)
-	spec, _ := unique(t)
-	spec.Dockerfile, spec.NoCache = "not/looked/for", true
-	spec.Inline = "FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"
-	id := build(t, b, spec)
-	made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id}, nil, nil, nil, "")
-	must(t, err)
-	t.Cleanup(func() {
-		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{}))
-	})
-	for path, want := range map[string]bool{"/main.txt": true, "/debug.log": false, "/.dockerfile.inline": false} {
-		_, err := cli.ContainerStatPath(t.Context(), made.ID, path)
-		if got := err == nil; got != want {
-			t.Errorf("%s is in the image: %v, want %v (%v)", path, got, want, err)
+	byEach(t, func(t *testing.T, kind string) {
+		cli := engine(t)
+		b := builder(t, cli)
+		spec, _ := unique(t)
+		spec.Builder = kind
+		spec.Dockerfile, spec.NoCache = "not/looked/for", true
+		spec.Inline = "FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"
+		id := build(t, b, spec)
+		made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id}, nil, nil, nil, "")
+		must(t, err)
+		t.Cleanup(func() {
+			must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{}))
+		})
+		for path, want := range map[string]bool{
+			"/main.txt": true, "/debug.log": false, "/.dockerfile.inline": false, "/secrets/key": false, "/secrets/public/a": true,
+		} {
+			_, err := cli.ContainerStatPath(t.Context(), made.ID, path)
+			if got := err == nil; got != want {
+				t.Errorf("%s is in the image: %v, want %v (%v)", path, got, want, err)
+			}
 		}
-	}
+	})
 }
 
 func TestBuildErrorsOfTheDockerfile(t *testing.T) {
-	t.Parallel()
-	b := builder(t, engine(t))
-	spec := image.Spec{Context: buildContext(t, map[string]string{"Dockerfile": "NONSENSE\n"})}
-	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
-	if err == nil || !strings.Contains(err.Error(), "NONSENSE") {
-		t.Errorf("got %v", err)
-	}
+	byEach(t, func(t *testing.T, kind string) {
+		b := builder(t, engine(t))
+		spec := image.Spec{Builder: kind, Context: buildContext(t, map[string]string{"Dockerfile": "NONSENSE\n"})}
+		_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+		if err == nil || !strings.Contains(err.Error(), "NONSENSE") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestEngineAwayIsUnavailable(t *testing.T) {

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/pkg/jsonmessage"
 	control "github.com/moby/buildkit/api/services/control"
 	"github.com/moby/buildkit/session"
+	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
 	"google.golang.org/protobuf/proto"
 
@@ -23,40 +25,74 @@ const cancelTimeout = 10 * time.Second
 // traceID marks the messages of an answer in which BuildKit tells what it does.
 const traceID = "moby.buildkit.trace"
 
-// byBuildKit carries a build out in a session of its own.
-func (b *Builder) byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, options build.ImageBuildOptions, log func(string)) (id string, err error) {
-	s, err := openSession(ctx, engine, spec.Secrets)
+// minBuildKitAPI is the first version of the engine's API by which BuildKit builds in a session.
+// https://docs.docker.com/reference/api/engine/version-history/#v139-api-changes
+const minBuildKitAPI = "1.39"
+
+// builderOf returns the builder to take: BuildKit where the engine has it. What it says of its builder is no help:
+// an older one leaves it empty, for what its own command then chooses.
+func builderOf(ctx context.Context, engine Engine) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ping, err := engine.Ping(ctx)
+	if err != nil {
+		return "", coded(err, "ask the Docker engine for its version")
+	}
+	if ping.OSType == "linux" && versions.GreaterThanOrEqualTo(ping.APIVersion, minBuildKitAPI) {
+		return BuildKit, nil
+	}
+	return Classic, nil
+}
+
+// byBuildKit carries a build out in a session of its own, by which BuildKit asks for the files of the context
+// that it does not have yet. It returns an id with an error when what was built is not what was planned.
+func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
+	listed, err := spec.list()
 	if err != nil {
 		return "", err
 	}
+	if listed.hash != hash {
+		return "", spec.changed(hash, listed.hash)
+	}
+	files := spec.offer(listed)
+	s, err := openSession(ctx, engine, spec, files)
+	if err != nil {
+		return "", err
+	}
+	options := spec.buildOptions(hash)
+	options.RemoteContext = "client-session"
 	options.Version, options.SessionID, options.BuildID = build.BuilderBuildKit, s.ID(), s.ID()
-	id, err = b.carryOut(ctx, engine, spec, hash, options, log)
+	id, err = carryOut(ctx, engine, spec, nil, options, log)
 	if ctx.Err() != nil {
 		err = errors.Join(err, cancelBuild(ctx, engine, options.BuildID))
 	}
 	if sessionErr := s.close(); err != nil && ctx.Err() == nil && sessionErr != nil {
 		err = errors.Join(err, sessionErr)
 	}
+	if broken := files.broken(); broken != nil { // the cause of what failed, if anything did
+		return id, broken
+	}
 	return id, err
 }
 
-// buildSession is the connection by which BuildKit asks for what is not in the context, secrets.
+// buildSession is the connection by which BuildKit asks for files and secrets.
 type buildSession struct {
 	*session.Session
 	ended chan error // one value, when the connection has ended
 }
 
 // openSession opens a session that ends with ctx or by close.
-func openSession(ctx context.Context, engine Engine, secrets map[string]sandbox.Secret) (*buildSession, error) {
-	s, err := session.NewSession(ctx, "")
+func openSession(ctx context.Context, engine Engine, spec Spec, files *offer) (*buildSession, error) {
+	s, err := session.NewSession(ctx, files.key)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "open a session with BuildKit: %w", err)
 	}
-	values := make(map[string][]byte, len(secrets))
-	for id, secret := range secrets {
+	values := make(map[string][]byte, len(spec.Secrets))
+	for id, secret := range spec.Secrets {
 		values[id] = []byte(secret)
 	}
 	s.Allow(secretsprovider.FromMap(values))
+	s.Allow(filesync.NewFSSyncProvider(files.dirs))
 	opened := &buildSession{s, make(chan error, 1)}
 	go func() {
 		opened.ended <- s.Run(ctx, func(ctx context.Context, proto string, meta map[string][]string) (net.Conn, error) {
@@ -113,24 +149,4 @@ func (t *trace) read(m jsonmessage.JSONMessage) error {
 		t.lines.write(string(log.Msg))
 	}
 	return nil
-}
-
-// buildOptions are what both builders take.
-func (s Spec) buildOptions(hash string) build.ImageBuildOptions {
-	labels := map[string]string{}
-	for k, v := range s.Labels {
-		labels[k] = v
-	}
-	labels[ContextHashLabel] = hash
-	return build.ImageBuildOptions{
-		Version:     build.BuilderV1,
-		Dockerfile:  s.dockerfile(),
-		BuildArgs:   pointers(s.Args),
-		Target:      s.Target,
-		Platform:    s.Platform,
-		Labels:      labels,
-		NoCache:     s.NoCache,
-		Remove:      true,
-		ForceRemove: true,
-	}
 }

@@ -2,8 +2,14 @@ package image_test
 
 import (
 	"context"
+	"io"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	buildtypes "github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/client"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
@@ -14,7 +20,7 @@ import (
 func byBuildKit(t *testing.T, run string) image.Spec {
 	t.Helper()
 	spec, name := unique(t)
-	spec.BuildKit = true
+	spec.Builder = image.BuildKit
 	spec.Inline = "FROM " + dockertest.Busybox(t) + "\nLABEL test=" + name + "\nCOPY id.txt /\nRUN " + run + "\n"
 	return spec
 }
@@ -63,16 +69,56 @@ func TestBuildKitFailureShowsTheEndOfItsLog(t *testing.T) {
 	}
 }
 
-func TestBuildKitRefusesAChangedContext(t *testing.T) {
+// meddler is an engine that does something when a build's context was listed and nothing of it sent.
+type meddler struct {
+	*client.Client
+
+	meddle func()
+}
+
+func (m meddler) ImageBuild(ctx context.Context, body io.Reader, options buildtypes.ImageBuildOptions) (buildtypes.ImageBuildResponse, error) {
+	m.meddle()
+	return m.Client.ImageBuild(ctx, body, options)
+}
+
+func TestBuildKitRefusesAContextThatChangesWhileItIsSent(t *testing.T) {
+	t.Parallel()
+	for what, meddle := range map[string]func(path string) error{
+		"other content": func(path string) error { return os.WriteFile(path, []byte("jello"), 0o600) },
+		"gone":          os.Remove,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			cli := engine(t)
+			spec := byBuildKit(t, "true")
+			spec.Inline += "COPY . /\n"
+			b := image.NewBuilder(func() (image.Engine, error) {
+				return meddler{cli, func() { must(t, meddle(spec.Context+"/main.txt")) }}, nil
+			})
+			id, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+			if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed while it was sent") || id != "" {
+				t.Errorf("got image %q, %v", id, err)
+			}
+		})
+	}
+}
+
+// BuildKit asks only for files that it does not have, and sees one that changed by its content: its size and its
+// times are what they were.
+func TestBuildKitSeesAChangeThatOnlyTheContentShows(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))
-	spec := byBuildKit(t, "true")
-	planned := mustHash(t, spec)
-	write(t, spec.Context+"/main.txt", "changed after the plan")
-	_, err := b.Build(t.Context(), spec, planned, nil)
-	if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed after it was planned") {
-		t.Errorf("got %v", err)
-	}
+	spec, _ := unique(t)
+	spec.Inline = "FROM " + dockertest.Busybox(t) + "\nCOPY . /\nRUN grep -q ^hello$ /main.txt\n"
+	spec.Builder = image.BuildKit
+	file := spec.Context + "/main.txt"
+	then := time.Unix(1_000_000_000, 0)
+	must(t, os.Chtimes(file, then, then))
+	build(t, b, spec)
+	write(t, file, "jello")
+	must(t, os.Chtimes(file, then, then))
+	spec.Inline = strings.Replace(spec.Inline, "^hello$", "^.*jello$", 1) // a Dockerfile of another size
+	build(t, b, spec)
 }
 
 // A build whose caller has gone is stopped, and not waited for.
@@ -89,5 +135,28 @@ func TestStoppedBuildKitBuild(t *testing.T) {
 	})
 	if sandbox.CodeOf(err) != sandbox.Timeout || strings.Contains(err.Error(), "stop build") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Where nothing is said, BuildKit builds: the classic builder knows no mounts.
+func TestBuildKitBuildsByDefault(t *testing.T) {
+	t.Parallel()
+	spec := byBuildKit(t, "--mount=type=tmpfs,target=/scratch true")
+	spec.Builder = ""
+	build(t, builder(t, engine(t)), spec)
+}
+
+// Images to take steps from are asked for, and one that is not there costs the build nothing.
+func TestBuildKitTakesStepsOfOtherImages(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	spec := byBuildKit(t, "true")
+	spec.CacheFrom = []string{"127.0.0.1:1/player:cached"}
+	var log []string
+	id, err := b.Build(t.Context(), spec, mustHash(t, spec), func(line string) { log = append(log, line) })
+	must(t, err)
+	t.Cleanup(func() { must(t, b.Delete(context.WithoutCancel(t.Context()), id)) })
+	if text := strings.Join(log, "\n"); !strings.Contains(text, "importing cache manifest from 127.0.0.1:1/player:cached") {
+		t.Errorf("the log is\n%s", text)
 	}
 }

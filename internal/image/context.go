@@ -35,9 +35,22 @@ const inlineDockerfile = ".dockerfile.inline"
 // do. Files are read on all processors at once. Errors: Invalid, when the context cannot be read or
 // has no Dockerfile.
 func (s Spec) Hash() (string, error) {
+	listed, err := s.list()
+	return listed.hash, err
+}
+
+// listing is a context as it was found: what a build gets.
+type listing struct {
+	entries []entry
+	sums    [][]byte // of the entries
+	hash    string
+}
+
+// list reads the context.
+func (s Spec) list() (listing, error) {
 	entries, err := s.entries()
 	if err != nil {
-		return "", err
+		return listing{}, err
 	}
 	sums := make([][]byte, len(entries))
 	var next atomic.Int64
@@ -56,16 +69,16 @@ func (s Spec) Hash() (string, error) {
 		})
 	}
 	if err := workers.Wait(); err != nil {
-		return "", asInvalid(err, "read build context %s", s.Context)
+		return listing{}, asInvalid(err, "read build context %s", s.Context)
 	}
 	h, err := s.newHash()
 	if err != nil {
-		return "", err
+		return listing{}, err
 	}
 	for _, sum := range sums {
 		h.Write(sum)
 	}
-	return sum(h), nil
+	return listing{entries, sums, sum(h)}, nil
 }
 
 // writeTar writes the context as the engine gets it and returns its hash. The trailer is left to
@@ -114,17 +127,21 @@ func (e entry) copyTo(w io.Writer, buffer []byte) error {
 	if e.header.Typeflag != tar.TypeReg {
 		return nil
 	}
-	if e.path == "" {
-		_, err := io.WriteString(w, e.content)
-		return err
-	}
-	f, err := os.Open(e.path)
+	f, err := e.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // only read from
 	_, err = io.CopyBuffer(w, struct{ io.Reader }{f}, buffer)
 	return err
+}
+
+// open opens the content of a file.
+func (e entry) open() (io.ReadCloser, error) {
+	if e.path == "" {
+		return io.NopCloser(strings.NewReader(e.content)), nil
+	}
+	return os.Open(e.path)
 }
 
 // entries lists the context in the order that the engine gets it in.

@@ -15,6 +15,12 @@ import (
 // DefaultDockerfile is the Dockerfile's path in the context when none is given.
 const DefaultDockerfile = "Dockerfile"
 
+// The builders of an engine.
+const (
+	Classic  = "classic"
+	BuildKit = "buildkit"
+)
+
 // Spec says how an image is built.
 type Spec struct {
 	// Context is the directory that is sent to the engine.
@@ -31,8 +37,12 @@ type Spec struct {
 	Labels   map[string]string
 	// NoCache has every step carried out again. It is how to build and not what, so no part of the hash.
 	NoCache bool
-	// BuildKit has the engine's BuildKit build, in place of its classic builder. No part of the hash.
-	BuildKit bool
+	// CacheFrom names images whose steps need not be carried out again: those on the engine, and for BuildKit also
+	// those of a registry that were built with their cache inline. No part of the hash.
+	CacheFrom []string
+	// Builder is what of the engine builds: BuildKit or Classic. Empty is BuildKit where the engine has it.
+	// No part of the hash.
+	Builder string
 	// Secrets are what RUN --mount=type=secret,id=… finds. They need BuildKit and are no part of the hash.
 	Secrets map[string]sandbox.Secret
 }

@@ -45,6 +45,7 @@ type Build struct {
 	Platform   types.String `tfsdk:"platform"`
 	Labels     types.Map    `tfsdk:"labels"`
 	NoCache    types.Bool   `tfsdk:"no_cache"`
+	CacheFrom  types.List   `tfsdk:"cache_from"`
 	Builder    types.String `tfsdk:"builder"`
 	Secrets    types.Map    `tfsdk:"secrets"`
 }
@@ -56,12 +57,13 @@ type BuildSecret struct {
 
 // known reports whether everything that the image is built from is known.
 func (b *Build) known() bool {
-	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Args, b.Target, b.Platform, b.Labels}
+	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Args, b.Target, b.Platform, b.Labels, b.CacheFrom}
 	for _, m := range []types.Map{b.Args, b.Labels} {
 		for _, v := range m.Elements() {
 			values = append(values, v)
 		}
 	}
+	values = append(values, b.CacheFrom.Elements()...)
 	return !slices.ContainsFunc(values, attr.Value.IsUnknown)
 }
 
@@ -74,7 +76,7 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 		Target:     b.Target.ValueString(),
 		Platform:   b.Platform.ValueString(),
 		NoCache:    b.NoCache.ValueBool(),
-		BuildKit:   b.Builder.ValueString() == builderBuildKit || b.Builder.IsNull() && len(b.Secrets.Elements()) > 0,
+		Builder:    b.Builder.ValueString(),
 	}
 	var diags diag.Diagnostics
 	if !b.Args.IsNull() {
@@ -82,6 +84,9 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	}
 	if !b.Labels.IsNull() {
 		diags.Append(b.Labels.ElementsAs(ctx, &spec.Labels, false)...)
+	}
+	if !b.CacheFrom.IsNull() {
+		diags.Append(b.CacheFrom.ElementsAs(ctx, &spec.CacheFrom, false)...)
 	}
 	return spec, diags
 }

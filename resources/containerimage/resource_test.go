@@ -331,7 +331,7 @@ func TestAccContainerImageSecrets(t *testing.T) {
 					value("image_id", knownvalue.NotNull()), statecheck.ExpectKnownValue(address, tfjsonpath.New("build").AtMapKey("secrets").AtMapKey("token").AtMapKey("value_wo"), knownvalue.Null()),
 				},
 			},
-			{Config: conf(`builder = "buildkit"`), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+			{Config: conf(""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
 		},
 	})
 }

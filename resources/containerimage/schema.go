@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -30,12 +31,6 @@ const (
 	onDestroyDelete = "delete"
 )
 
-// The values of builder.
-const (
-	builderClassic  = "classic"
-	builderBuildKit = "buildkit"
-)
-
 // Schema describes the resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -46,7 +41,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"Base images are not part of the hash: pin them by digest.\n\n" +
 			"Only the context that was approved is built. One that changes between plan and apply is an error and nothing is built: Terraform plans once more before it applies and then reports an " +
 			"inconsistent final plan for `context_hash`; a change later than that is the provider's own error. Plan again in both cases.\n\n" +
-			"The engine's classic builder is used, or with `builder = \"buildkit\"` its BuildKit, which `RUN --mount` and secrets need.",
+			"The engine's BuildKit builds, where it has it, else its classic builder.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
 			"build":         buildBlock(),
@@ -166,10 +161,18 @@ func buildBlock() schema.Block {
 				MarkdownDescription: "Whether a build carries out every step again. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `false`.",
 				Optional:            true,
 			},
+			"cache_from": schema.ListAttribute{
+				MarkdownDescription: "References of images whose steps need not be carried out again, such as the one that an earlier run of CI pushed. " +
+					"BuildKit takes one from a registry too, if it was built with the argument `BUILDKIT_INLINE_CACHE = \"1\"` in `args`; the classic builder takes what the engine has. " +
+					"It is no part of the hash: by itself it builds nothing. Changed in place. Default: none, only the engine's own cache.",
+				Optional:    true,
+				ElementType: types.StringType,
+				Validators:  []validator.List{listvalidator.ValueStringsAre(check(image.CheckReference))},
+			},
 			"builder": schema.StringAttribute{
-				MarkdownDescription: "What of the engine builds: `classic` or `buildkit`, which Docker has since 18.09. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `buildkit` where there are `secrets`, else `classic`.",
+				MarkdownDescription: "What of the engine builds: `buildkit` or `classic`, which knows neither `RUN --mount` nor secrets. It is no part of the hash: by itself it builds nothing. Changed in place. Default: `buildkit` where the engine has it (Docker since 18.09, for Linux), else `classic`.",
 				Optional:            true,
-				Validators:          []validator.String{stringvalidator.OneOf(builderClassic, builderBuildKit)},
+				Validators:          []validator.String{stringvalidator.OneOf(image.BuildKit, image.Classic)},
 			},
 			"secrets": secretsAttribute(),
 		},
