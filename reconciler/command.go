@@ -37,7 +37,8 @@ func NewServeCommand(version string) *cobra.Command {
 
 The ledger, the token file and the webhook secret file default to the user's state directory
 ($XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state in its place). Credential files must
-be readable by their owner only; --generate-credentials makes those that are missing.
+be readable by their owner only; --generate-credentials makes those that are missing. Tokens are better
+kept in the ledger (reconciler token create): there they can be limited, rotated and revoked while it is served.
 
 Environments with state keep what their agents have under /data in the bucket of --state-url. Its
 credentials come from the environment, as for every AWS tool: AWS_ACCESS_KEY_ID and
@@ -57,7 +58,7 @@ TLS is for a proxy in front of it: listen on a loopback address unless there is 
 			if err := c.validate(); err != nil {
 				return err
 			}
-			if err := errors.Join(c.fillIn(), gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
+			if err := errors.Join(c.fillIn(generate), gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
 				return err
 			}
 			if generate {
@@ -95,7 +96,7 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
 	f.StringVar(&c.StateURL, "state-url", "", "bucket for the state of sandboxes, as file:///absolute/path or s3://name?region=... (default: state beside a ledger in a file; PostgreSQL has none)")
-	f.StringVar(&c.TokenFile, "token-file", "", "file of bearer tokens, one `name token [environments=glob,...]` a line")
+	f.StringVar(&c.TokenFile, "token-file", "", "`file` of bearer tokens beside those of the ledger (token create), one name token [environments=glob,...] [scopes=scope,...] [not_after=time] a line")
 	f.StringVar(&c.SecretFile, "webhook-secret-file", "", "file of webhook secrets, one `whsec_... [not_after=time]` a line")
 	f.StringVar(&c.SecretKeyFile, "secret-key-file", "", "file of the keys that secrets of sandboxes are kept under, the same for every reconciler of a ledger (default: beside a ledger that is a file)")
 	f.StringSliceVar(&c.Host.Directories, "mount-allow", nil, "`directory` of this machine that environments may mount or copy from, with all below it (default: none)")
@@ -109,8 +110,9 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
 }
 
-// fillIn gives what was not named its place in the user's state directory.
-func (c *Config) fillIn() error {
+// fillIn gives what was not named its place in the user's state directory; tokens are there only if there
+// is such a file, or it is about to be generated.
+func (c *Config) fillIn(generate bool) error {
 	if c.LedgerURL != "" && c.TokenFile != "" && c.SecretFile != "" {
 		return nil
 	}
@@ -124,12 +126,19 @@ func (c *Config) fillIn() error {
 		}
 	}
 	if c.TokenFile == "" {
-		c.TokenFile = filepath.Join(dir, "tokens")
+		if file := filepath.Join(dir, "tokens"); generate || exists(file) {
+			c.TokenFile = file
+		}
 	}
 	if c.SecretFile == "" {
 		c.SecretFile = filepath.Join(dir, "webhook-secrets")
 	}
 	return nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // generateFile writes a credential to a file that does not exist yet.

@@ -80,12 +80,16 @@ func (d *doctor) fail(subject string, err error, advice string) {
 }
 
 func (d *doctor) tokens(context.Context) {
-	tokens, err := webhook.LoadTokens(d.TokenFile)
-	if err != nil {
-		d.fail("tokens", err, "make one with serve --generate-credentials, or write a line: name token")
+	if d.TokenFile == "" {
+		d.say("tokens", VerdictOK, "those of the ledger", "")
 		return
 	}
-	d.say("tokens", VerdictOK, fmt.Sprintf("%d in %s", len(tokens), d.TokenFile), "")
+	tokens, err := webhook.LoadTokens(d.TokenFile)
+	if err != nil {
+		d.fail("tokens", err, "make one with serve --generate-credentials, or write a line: name token; or keep them in the ledger: token create")
+		return
+	}
+	d.say("tokens", VerdictOK, fmt.Sprintf("%d in %s, and those of the ledger", len(tokens), d.TokenFile), "")
 }
 
 func (d *doctor) secrets(context.Context) {

@@ -37,7 +37,7 @@ Exit codes: 0 serve would work, warnings or not; 1 there are problems.`,
 			if err := c.validate(); err != nil {
 				return err
 			}
-			if err := c.fillIn(); err != nil {
+			if err := c.fillIn(false); err != nil {
 				return err
 			}
 			if err := errors.Join(gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
@@ -35,8 +36,8 @@ type Config struct {
 	// StateURL is the bucket for the state of sandboxes; see state.Open. Empty means
 	// ledger.DefaultStateURL, and where that is empty no environment can keep state.
 	StateURL string
-	// TokenFile and SecretFile hold the credentials of clients and game servers; see webhook.LoadTokens
-	// and webhook.LoadSecrets.
+	// TokenFile holds tokens of clients beside those of the ledger, see webhook.LoadTokens; empty means none.
+	// SecretFile holds the secrets of game servers, see webhook.LoadSecrets.
 	TokenFile, SecretFile string
 	// SecretKeyFile holds the keys that secrets of sandboxes are kept under; see package seal. Empty
 	// means beside a ledger that is a file, where it is made when it is needed, and else none.
@@ -78,7 +79,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	if err := c.validate(); err != nil {
 		return err
 	}
-	tokens, err := webhook.LoadTokens(c.TokenFile)
+	tokens, err := c.tokens()
 	if err != nil {
 		return err
 	}
@@ -138,14 +139,39 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	} else if n > 0 {
 		c.Logger.Info("reconciler: sealed secrets under the first key; older keys may go once every reconciler has it", "secrets", n)
 	}
+	registry := access.New(access.Config{Store: store, Logger: c.Logger})
+	stopRegistry := running(ctx, registry.Run)
+	defer stopRegistry()
 	handler, err := api.New(api.Config{
-		Service: engine, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
+		Service: engine, Access: registry, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
 		Metrics: counts.Handler(engine.Census, c.Logger), Observe: counts.Request,
 	})
 	if err != nil {
 		return err
 	}
 	return run(ctx, c, engine, handler, listener, ready)
+}
+
+// tokens returns those that the operator wrote down. Nothing needs to be: the ledger has tokens too.
+func (c Config) tokens() (webhook.Tokens, error) {
+	if c.TokenFile == "" {
+		return nil, nil
+	}
+	return webhook.LoadTokens(c.TokenFile)
+}
+
+// running runs a worker until stop is called, which waits for its end.
+func running(ctx context.Context, work func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // executors returns those of the backends there are, also beside an error. Their owner closes them.

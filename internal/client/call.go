@@ -168,7 +168,7 @@ func (c *Client) check(resp *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.base + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock"
+			e.Message = "reconciler " + c.base + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock: " + p.Detail
 		}
 		return e
 	}

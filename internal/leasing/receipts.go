@@ -125,6 +125,7 @@ func (r *receipts) write(arrivals []*arrival) error {
 				return err
 			}
 			for i, a := range arrivals {
+				tx.ActFor(sandbox.ActorOf(a.ctx))
 				a.receipt, a.err = b.deliver(deliveries[i])
 				switch sandbox.CodeOf(a.err) {
 				case "", sandbox.Conflict, sandbox.Invalid: // refused for itself

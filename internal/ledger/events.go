@@ -28,7 +28,7 @@ func (tx *Tx) AppendEnvironmentEvent(environmentID string, t sandbox.EventType, 
 }
 
 func (tx *Tx) append(e *Event, data any) error {
-	e.At = tx.Now
+	e.At, e.Actor, e.Address = tx.Now, tx.actor.Name, tx.actor.Address
 	if data != nil {
 		b, err := json.Marshal(data)
 		if err != nil {
@@ -40,13 +40,13 @@ func (tx *Tx) append(e *Event, data any) error {
 	return nil
 }
 
-var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type", "at", "data")
+var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type", "at", "actor", "address", "data")
 
 // flushEvents stores the events of a whole commit together: they are never read in the transaction
 // that appends them.
 func (tx *Tx) flushEvents() error {
 	_, err := bulkExec(tx, "appending events", appendEvents, tx.events, func(list []any, e *Event) []any {
-		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, e.Type, e.At, e.Data)
+		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, e.Type, e.At, e.Actor, e.Address, e.Data)
 	})
 	return err
 }

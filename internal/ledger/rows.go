@@ -200,6 +200,8 @@ type Event struct {
 	Sequence      int64
 	Type          sandbox.EventType
 	At            Time
+	Actor         string
+	Address       string
 	Data          string
 }
 
@@ -207,7 +209,7 @@ type Event struct {
 func (e *Event) Domain() sandbox.Event {
 	return sandbox.Event{
 		ID: e.ID, Sequence: e.Sequence, SandboxID: e.SandboxID, LeaseID: e.LeaseID, Generation: e.Generation,
-		EnvironmentID: e.EnvironmentID, Type: e.Type, At: e.At.Time(), Data: json.RawMessage(e.Data),
+		EnvironmentID: e.EnvironmentID, Type: e.Type, At: e.At.Time(), Actor: e.Actor, Address: e.Address, Data: json.RawMessage(e.Data),
 	}
 }
 

@@ -179,9 +179,15 @@ type Tx struct {
 	db *gorm.DB
 	// Now is the transaction's moment: everything in it happens at once.
 	Now Time
+	// actor is on whose behalf everything in it is done.
+	actor sandbox.Actor
 	// events are appended together when the transaction is committed.
 	events []Event
 }
+
+// ActFor says on whose behalf what follows in the transaction is done: it begins with who asked for the
+// transaction, and a transaction may be made for several.
+func (tx *Tx) ActFor(a sandbox.Actor) { tx.actor = a }
 
 // first loads one row by a condition, or returns nil when there is none.
 func first[T any](tx *Tx, query string, args ...any) (*T, error) {

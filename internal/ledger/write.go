@@ -174,6 +174,7 @@ func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	if err := j.ctx.Err(); err != nil {
 		return true, sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
 	}
+	tx.actor = sandbox.ActorOf(j.ctx)
 	if alone {
 		return true, recovered(tx, j.fn)
 	}

@@ -87,6 +87,9 @@ const (
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"
+	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
+	ReasonScopeMissing          Reason = "scope_missing"
+	ReasonEnvironmentNotAllowed Reason = "environment_not_allowed"
 	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.
 	ReasonRegistryCredentials Reason = "registry_credentials"
 )

@@ -61,6 +61,11 @@ const (
 
 	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
 	EventClockStepped EventType = "ledger.clock_stepped"
+
+	// What happens to tokens is of no environment: its data is a TokenChange.
+	EventTokenCreated EventType = "token.created"
+	EventTokenRotated EventType = "token.rotated"
+	EventTokenRevoked EventType = "token.revoked"
 )
 
 // Event is one entry of the append-only log.
@@ -68,14 +73,18 @@ type Event struct {
 	// ID orders all events of a ledger; it grows but is not dense.
 	ID int64 `json:"id"`
 	// Sequence orders the events of one sandbox from 1 without gaps; 0 for events of an environment.
-	Sequence      int64           `json:"sequence,omitempty"`
-	SandboxID     string          `json:"sandbox_id,omitempty"`
-	LeaseID       string          `json:"lease_id,omitempty"`
-	Generation    int64           `json:"generation,omitempty"`
-	EnvironmentID string          `json:"environment_id"`
-	Type          EventType       `json:"type"`
-	At            time.Time       `json:"at"`
-	Data          json.RawMessage `json:"data,omitempty"`
+	Sequence      int64     `json:"sequence,omitempty"`
+	SandboxID     string    `json:"sandbox_id,omitempty"`
+	LeaseID       string    `json:"lease_id,omitempty"`
+	Generation    int64     `json:"generation,omitempty"`
+	EnvironmentID string    `json:"environment_id"`
+	Type          EventType `json:"type"`
+	At            time.Time `json:"at"`
+	// Actor is on whose behalf it happened ("token:ci", "secret:games") and Address where that was asked from;
+	// empty where the service did it by itself.
+	Actor   string          `json:"actor,omitempty"`
+	Address string          `json:"address,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
 }
 
 // EventFilter selects events in ascending order.

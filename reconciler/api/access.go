@@ -26,10 +26,10 @@ func (s scoped) environment(id string) error {
 		return nil
 	case id == "":
 		return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: name one of them with environment_id",
-			s.token.Name, strings.Join(s.token.Environments, ", "))
+			s.token.Name, strings.Join(s.token.Environments, ", ")).WithReason(sandbox.ReasonEnvironmentNotAllowed)
 	default:
 		return sandbox.Errorf(sandbox.Forbidden, "token %s may not touch environment %s, only %s",
-			s.token.Name, id, strings.Join(s.token.Environments, ", "))
+			s.token.Name, id, strings.Join(s.token.Environments, ", ")).WithReason(sandbox.ReasonEnvironmentNotAllowed)
 	}
 }
 
@@ -39,7 +39,7 @@ func (s scoped) everything(what string) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: %s needs a token without that limit",
-		s.token.Name, strings.Join(s.token.Environments, ", "), what)
+		s.token.Name, strings.Join(s.token.Environments, ", "), what).WithReason(sandbox.ReasonEnvironmentNotAllowed)
 }
 
 // lease refuses a lease in an environment that the token may not touch.

@@ -15,12 +15,22 @@ import (
 // Token is a bearer token that the API accepts; webhook.LoadTokens reads a file of them.
 type Token = webhook.Token
 
+// Registry keeps the tokens that may change while the API is served.
+type Registry interface {
+	sandbox.Tokens
+	// Authenticate returns whose the text of a token is. Errors: Unauthenticated, whose text may be told to
+	// who sent the token; Unavailable.
+	Authenticate(ctx context.Context, text string) (Token, error)
+}
+
 // Config says what a handler serves, and to whom.
 type Config struct {
 	Service sandbox.Service
-	// Tokens and Secrets are the accepted credentials; at least one token is required.
+	// Tokens and Secrets are the accepted credentials that the operator wrote down.
 	Tokens  []Token
 	Secrets webhook.Secrets
+	// Access knows the other tokens, and lets administrators manage them. Nil means that there are no others.
+	Access Registry
 	// Version is shown in the OpenAPI document.
 	Version string
 	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
@@ -51,6 +61,8 @@ type Config struct {
 type server struct {
 	service          sandbox.Service
 	tokens           webhook.Tokens
+	access           Registry
+	scopes           map[string]sandbox.Scope // by route: what its caller needs
 	secrets          webhook.Secrets
 	ready            func(ctx context.Context) error
 	metrics          http.Handler
@@ -67,11 +79,11 @@ type server struct {
 
 // New makes the handler. Errors: Invalid.
 func New(c Config) (http.Handler, error) {
-	if c.Service == nil || len(c.Tokens) == 0 {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service and at least one bearer token")
+	if c.Service == nil || len(c.Tokens) == 0 && c.Access == nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service, and bearer tokens or a ledger of them")
 	}
 	s := &server{
-		service: c.Service, tokens: c.Tokens, secrets: c.Secrets, ready: c.Ready,
+		service: c.Service, tokens: c.Tokens, access: c.Access, scopes: map[string]sandbox.Scope{}, secrets: c.Secrets, ready: c.Ready,
 		metrics: c.Metrics, observe: c.Observe,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
@@ -125,6 +137,7 @@ func (s *server) register(version string) error {
 	s.registerMaintenance(doc)
 	s.registerProbes(doc)
 	s.registerMetrics(doc)
+	s.registerTokens(doc)
 	openapi, err := doc.finish()
 	if err != nil {
 		return fmt.Errorf("describe the API: %w", err)

@@ -17,10 +17,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 type world struct {
 	*testing.T
 	servicetest.Env
+	store  *ledger.Store
 	url    string
 	admin  string // a token for everything
 	catan  string // a token for the environments catan-*
@@ -59,8 +62,9 @@ func (l *logged) String() string {
 
 func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
 	t.Helper()
-	w := &world{T: t, Env: inprocess.New(t), admin: webhook.NewToken(), catan: webhook.NewToken(), log: &logged{}}
-	c := api.Config{Service: w.Service, Version: "1.2.3", Now: w.Now, Logger: slog.New(slog.NewJSONHandler(w.log, nil))}
+	env, store := inprocess.NewStored(t)
+	w := &world{T: t, Env: env, store: store, admin: webhook.NewToken(), catan: webhook.NewToken(), log: &logged{}}
+	c := api.Config{Service: w.Service, Access: access.New(access.Config{Store: store}), Version: "1.2.3", Now: w.Now, Logger: slog.New(slog.NewJSONHandler(w.log, nil))}
 	for _, token := range []struct {
 		name, text   string
 		environments []string
@@ -213,7 +217,8 @@ func TestEverythingUnderV1NeedsAToken(t *testing.T) {
 			}
 		}
 	}
-	if len(bodies) != 1 {
+	// A signed message is told nothing, a token whether it is missing or wrong.
+	if len(bodies) != 3 {
 		t.Errorf("there are %d different replies to wrong credentials: %v", len(bodies), bodies)
 	}
 	w.wantProblem(w.do("GET", "/v1/no/such/path", "", "Authorization", ""), 401, sandbox.Unauthenticated)

@@ -30,7 +30,7 @@ func (s *server) registerConditions(d *document) {
 		Description: "A Standard Webhooks message, signed, or with a bearer token that may touch the environment. " +
 			"202 is given once the condition is durable; no order is promised. " +
 			"Without webhook-id (bearer token only) the body identifies the message.",
-		Security: []map[string][]string{{"signature": {}}, {"token": {}}},
+		Security: append([]map[string][]string{{"signature": {}}}, d.needs("post-condition", "POST "+conditionsPath)...),
 		Parameters: []*huma.Param{
 			{Name: "webhook-id", In: "header", Description: "Unique id of the message; a second delivery changes nothing.", Schema: &huma.Schema{Type: huma.TypeString}},
 			{Name: "webhook-timestamp", In: "header", Description: "Unix seconds, at most 5 minutes off.", Schema: &huma.Schema{Type: huma.TypeString}},
@@ -40,7 +40,7 @@ func (s *server) registerConditions(d *document) {
 		Responses: map[string]*huma.Response{
 			"202": d.content("Stored.", wire.JSON, sandbox.Receipt{}),
 			"401": problem("The credentials are missing or wrong."),
-			"403": problem("The token may not touch this environment."),
+			"403": problem("The token has not the scope conditions, or may not touch this environment."),
 			"409": problem("The id was used for another body."),
 			"413": problem("The body is larger than 64 KiB."),
 			"415": problem("The body is not application/json."),
@@ -75,7 +75,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	exchangeOf(r.Context()).caller = d.Source
+	r = s.onBehalf(r, d.Source)
 	if contentType := r.Header.Get("Content-Type"); contentType != wire.JSON && mediaType(r) != wire.JSON {
 		return sandbox.Receipt{}, httpProblem(http.StatusUnsupportedMediaType, "a condition has Content-Type: application/json")
 	}
@@ -104,12 +104,15 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	var token Token
 	_, byToken := r.Header["Authorization"]
 	if byToken {
-		var known bool
-		if token, known = s.tokens.Lookup(bearer(r)); !known {
-			return d, nil, s.unauthenticated(nil)
+		var err error
+		if token, err = s.tokenOf(r); err != nil {
+			return d, nil, err
+		}
+		if !token.Permits(sandbox.ScopeConditions) {
+			return d, nil, scopeMissing(token, sandbox.ScopeConditions)
 		}
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
-		return d, nil, s.unauthenticated(nil)
+		return d, nil, s.unauthenticated(wrongSignature, nil)
 	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // only connections have deadlines, a recorder has none
@@ -121,7 +124,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	d.Body = body
 	if !byToken {
 		if d.ID, d.Source, err = s.secrets.Verify(r.Header, body, s.now()); err != nil {
-			return d, nil, s.unauthenticated(err)
+			return d, nil, s.unauthenticated(wrongSignature, err)
 		}
 		return d, s.service, nil
 	}

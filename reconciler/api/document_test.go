@@ -12,25 +12,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// routes are what the API serves; a route that is missing here or in the document fails the tests.
-var routes = []string{
-	"GET /livez", "GET /readyz",
-	"POST /v1/conditions", "POST /v1/sweep", "POST /v1/adopt", "POST /v1/audit",
-	"POST /v1/runs", "GET /v1/costs", "GET /v1/drift", "GET /v1/events", "GET /v1/ledger",
-	"GET /v1/states", "DELETE /v1/states/{key}",
-	"GET /v1/environments", "DELETE /v1/environments/{id}", "GET /v1/environments/{id}", "PUT /v1/environments/{id}", "POST /v1/environments/{id}/reopen",
-	"GET /v1/leases", "POST /v1/leases", "DELETE /v1/leases/{id}", "GET /v1/leases/{id}", "POST /v1/leases/{id}/exec",
-	"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}", "POST /v1/leases/{id}/execs/{exec}/cancel",
-	"GET /v1/leases/{id}/processes", "POST /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",
-	"DELETE /v1/leases/{id}/processes/{process}", "POST /v1/leases/{id}/processes/{process}/wait", "GET /v1/leases/{id}/processes/{process}/logs",
-	"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
-	"GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
-	"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/health", "POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew",
-	"POST /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}",
-	"DELETE /v1/leases/{id}/sessions/{session}", "POST /v1/leases/{id}/sessions/{session}/exec", "GET /v1/leases/{id}/sessions/{session}/events",
-	"POST /v1/leases/{id}/sleep", "POST /v1/leases/{id}/wake",
-}
-
 // operation is what the tests read of an OpenAPI operation.
 type operation struct {
 	OperationID string                     `json:"operationId"`

@@ -23,7 +23,8 @@ func (s *server) registerMetrics(d *document) {
 		s.metrics.ServeHTTP(w, r)
 	})
 	d.api.OpenAPI().AddOperation(&huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: metricsPath,
-		Summary: "Read what the reconciler counts, in the text format of Prometheus", Tags: []string{"probes"},
+		Security: d.needs("metrics", "GET "+metricsPath),
+		Summary:  "Read what the reconciler counts, in the text format of Prometheus", Tags: []string{"probes"},
 		Responses: map[string]*huma.Response{"200": {Description: "The metrics."}, "401": {Description: "The token is missing or wrong."},
-			"403": {Description: "The token is limited to some environments."}}})
+			"403": {Description: "The token has not the scope read, or is limited to some environments."}}})
 }

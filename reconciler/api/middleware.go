@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -115,7 +116,7 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	exchangeOf(r.Context()).route = pattern
 	if needsToken(r.URL.Path) {
 		var ok bool
-		if r, ok = s.authenticate(w, r); !ok {
+		if r, ok = s.authenticate(w, r, pattern); !ok {
 			return
 		}
 	}
@@ -146,17 +147,59 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// authenticate lets a request pass whose bearer token is known, and limits its service to the
-// token's environments.
-func (s *server) authenticate(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
-	token, ok := s.tokens.Lookup(bearer(r))
-	if !ok {
-		s.refuse(w, r, s.unauthenticated(nil))
+// authenticate lets a request pass whose bearer token is known and has the scope of its route, and limits
+// its service to the token's environments.
+func (s *server) authenticate(w http.ResponseWriter, r *http.Request, route string) (*http.Request, bool) {
+	token, err := s.tokenOf(r)
+	if err != nil {
+		s.refuse(w, r, err)
 		return nil, false
 	}
-	exchangeOf(r.Context()).caller = token.Source()
+	r = s.onBehalf(r, token.Source())
+	if needed := s.scopes[route]; route != "" && !token.Permits(needed) {
+		s.refuse(w, r, scopeMissing(token, needed))
+		return nil, false
+	}
 	service := scoped{service: s.service, token: token}
 	return r.WithContext(context.WithValue(r.Context(), serviceKey, service)), true
+}
+
+// onBehalf notes who asks, for the log and for the events of what is changed.
+func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
+	exchangeOf(r.Context()).caller = caller
+	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: addressOf(r)}))
+}
+
+// addressOf returns where a request comes from, without the port.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil { // a unix socket has no address
+		return ""
+	}
+	return host
+}
+
+// tokenOf returns whose token a request carries. Errors: Unauthenticated; Unavailable when the ledger that
+// knows is out of reach.
+func (s *server) tokenOf(r *http.Request) (Token, error) {
+	text := bearer(r)
+	if text == "" {
+		return Token{}, s.unauthenticated("there is no token: send the header Authorization: Bearer <token>", nil)
+	}
+	if token, ok := s.tokens.Lookup(text); ok {
+		if token.Expired(s.now()) {
+			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
+		}
+		return token, nil
+	}
+	if s.access == nil {
+		return Token{}, s.unauthenticated(wrongToken, nil)
+	}
+	token, err := s.access.Authenticate(r.Context(), text)
+	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
+		return Token{}, s.unauthenticated(err.Error(), nil)
+	}
+	return token, err
 }
 
 // bearer returns the request's bearer token, "" if it has none or several.
@@ -172,9 +215,15 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// unauthenticated is the one reply to missing and wrong credentials of every kind; why goes to the log.
-func (s *server) unauthenticated(why error) *problem {
-	return newProblem(sandbox.Unauthenticated, "", "the credentials are missing or wrong", nil, why)
+const (
+	wrongToken = "the token is not known here"
+	// wrongSignature is the one reply to all that is wrong with a signed message.
+	wrongSignature = "the credentials are missing or wrong"
+)
+
+// unauthenticated is the reply to missing and wrong credentials; why goes to the log.
+func (s *server) unauthenticated(detail string, why error) *problem {
+	return newProblem(sandbox.Unauthenticated, "", detail, nil, why)
 }
 
 // refuse sends an error and notes its cause for the log.

@@ -25,6 +25,7 @@ const maxJSON = 8 << 20
 type document struct {
 	server *server
 	api    huma.API
+	err    error // the first mistake in an operation
 }
 
 // duration and dollars describe values whose JSON form is text.
@@ -57,7 +58,7 @@ func newDocument(s *server, version string) *document {
 			Components: &huma.Components{
 				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer"},
+					"token": {Type: "http", Scheme: "bearer", Description: scopesText},
 					"signature": {Type: "apiKey", In: "header", Name: "webhook-signature",
 						Description: "Standard Webhooks: webhook-id, webhook-timestamp and webhook-signature."},
 				},
@@ -125,7 +126,7 @@ func serviceOf(ctx context.Context) sandbox.Service {
 }
 
 func (d *document) common(op huma.Operation) huma.Operation {
-	op.Security = []map[string][]string{{"token": {}}}
+	op.Security = d.security(op)
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
@@ -148,6 +149,9 @@ func binary() *huma.MediaType {
 
 // finish returns the document as JSON.
 func (d *document) finish() ([]byte, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
 	schemas := d.api.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel") // huma's own error, which plainProblems replaces
 	delete(schemas, "ErrorDetail")

@@ -62,7 +62,7 @@ func New(version string, own ...*cobra.Command) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
 	for _, command := range []*cobra.Command{
-		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(),
+		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		root.AddCommand(command)
@@ -152,9 +152,16 @@ func (a *app) connect(cmd *cobra.Command) (*client.Client, error) {
 	return a.newClient(cmd, client.Config{Token: token})
 }
 
-func (a *app) newClient(cmd *cobra.Command, c client.Config) (*client.Client, error) {
+func (a *app) checkOutput() error {
 	if !slices.Contains([]string{"table", "json"}, a.output) {
-		return nil, usage("--output must be table or json, not %q", a.output)
+		return usage("--output must be table or json, not %q", a.output)
+	}
+	return nil
+}
+
+func (a *app) newClient(cmd *cobra.Command, c client.Config) (*client.Client, error) {
+	if err := a.checkOutput(); err != nil {
+		return nil, err
 	}
 	if c.URL = cmp.Or(a.url, os.Getenv(envURL)); c.URL == "" {
 		return nil, usage("no reconciler: name it with --url, or set %s", envURL)

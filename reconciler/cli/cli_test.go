@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -39,7 +40,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, Env: inprocess.New(t)}
+	env, store := inprocess.NewStored(t)
+	w := &world{T: t, Env: env}
 	write := func(name, line string) string {
 		file := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
@@ -58,7 +60,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	// Senders sign by the machine's clock, so that is the API's; the service has its own.
-	handler, err := api.New(api.Config{Service: w.Service, Tokens: tokens, Secrets: secrets})
+	handler, err := api.New(api.Config{Service: w.Service, Access: access.New(access.Config{Store: store}), Tokens: tokens, Secrets: secrets})
 	if err != nil {
 		t.Fatal(err)
 	}

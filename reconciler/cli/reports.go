@@ -80,7 +80,14 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		if e.LeaseID != "" {
 			subject = e.LeaseID + "#" + strconv.FormatInt(e.Generation, 10)
 		}
-		_, err := fmt.Fprintf(out, "%s  %-26s  %s  %s\n", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
+		line := fmt.Sprintf("%s  %-26s  %s  %s", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
+		if e.Actor != "" {
+			line += "  by " + clean(e.Actor)
+		}
+		if e.Address != "" {
+			line += " from " + clean(e.Address)
+		}
+		_, err := fmt.Fprintln(out, line)
 		return err
 	}
 }

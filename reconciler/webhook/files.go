@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,27 +45,17 @@ func LoadSecrets(file string) (Secrets, error) {
 
 // LoadTokens reads a file of bearer tokens, one per line:
 //
-//	# name token [environments=pattern,pattern]
+//	# name token [environments=pattern,pattern] [scopes=scope,scope] [not_after=time]
 //	terraform Jd0v...
-//	game-server 8sKq... environments=catan-*,rpg-7
+//	game-server 8sKq... environments=catan-*,rpg-7 scopes=conditions
 //
-// The file must not be readable or writable by group or others. Errors: Invalid, naming file and line.
+// A token without scopes has all. The file must not be readable or writable by group or others.
+// Errors: Invalid, naming file and line.
 func LoadTokens(file string) (Tokens, error) {
 	var tokens Tokens
 	seen := map[string]bool{}
 	err := eachLine(file, func(words []string) error {
-		if len(words) < 2 || len(words) > 3 {
-			return sandbox.Errorf(sandbox.Invalid, "want <name> <token> [environments=pattern,pattern]")
-		}
-		var environments []string
-		if len(words) == 3 {
-			patterns, ok := strings.CutPrefix(words[2], "environments=")
-			if !ok {
-				return sandbox.Errorf(sandbox.Invalid, "after the token only environments=pattern,pattern may stand")
-			}
-			environments = strings.Split(patterns, ",")
-		}
-		token, err := MakeToken(words[0], words[1], environments...)
+		token, err := parseToken(words)
 		if err != nil {
 			return err
 		}
@@ -79,6 +70,42 @@ func LoadTokens(file string) (Tokens, error) {
 		err = sandbox.Errorf(sandbox.Invalid, "%s: no token in the file", file)
 	}
 	return tokens, err
+}
+
+// parseToken reads the words of one line.
+func parseToken(words []string) (Token, error) {
+	if len(words) < 2 {
+		return Token{}, sandbox.Errorf(sandbox.Invalid, "want <name> <token> [environments=pattern,pattern] [scopes=scope,scope] [not_after=time]")
+	}
+	var (
+		environments []string
+		scopes       []sandbox.Scope
+		notAfter     time.Time
+	)
+	for _, option := range words[2:] {
+		key, value, _ := strings.Cut(option, "=")
+		switch key {
+		case "environments":
+			environments = strings.Split(value, ",")
+		case "scopes":
+			for scope := range strings.SplitSeq(value, ",") {
+				if !slices.Contains(sandbox.Scopes(), sandbox.Scope(scope)) {
+					return Token{}, sandbox.Errorf(sandbox.Invalid, "token %s: %q is no scope: want some of %v", words[0], scope, sandbox.Scopes())
+				}
+				scopes = append(scopes, sandbox.Scope(scope))
+			}
+		case "not_after":
+			var err error
+			if notAfter, err = time.Parse(time.RFC3339, value); err != nil {
+				return Token{}, sandbox.Errorf(sandbox.Invalid, "token %s: not_after=%q is not a time such as 2027-01-01T00:00:00Z", words[0], value)
+			}
+		default:
+			return Token{}, sandbox.Errorf(sandbox.Invalid, "after the token only environments=pattern,pattern, scopes=scope,scope and not_after=time may stand")
+		}
+	}
+	token, err := MakeToken(words[0], words[1], environments...)
+	token.Scopes, token.NotAfter = scopes, notAfter
+	return token, err
 }
 
 // ReadToken returns the text of the first token of a file, which holds either the token alone or

@@ -476,6 +476,26 @@ CREATE TABLE processes (
 );
 CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
 
+-- Who asked for what happened, and from where; '' where nobody did.
+ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
+
+-- Bearer tokens, without their text. Those that follow each other by rotation have one name.
+CREATE TABLE tokens (
+    id           TEXT COLLATE "C" PRIMARY KEY,
+    name         TEXT COLLATE "C" NOT NULL,
+    hash         BYTEA   NOT NULL UNIQUE, -- SHA-256 of the text, 256 random bits
+    scopes       TEXT    NOT NULL, -- JSON list
+    environments TEXT    NOT NULL, -- JSON list of patterns
+    created_at   BIGINT  NOT NULL,
+    created_by   TEXT    NOT NULL,
+    expires_at   BIGINT  NOT NULL DEFAULT 0, -- 0: never
+    last_used_at BIGINT  NOT NULL DEFAULT 0,
+    revoked_at   BIGINT  NOT NULL DEFAULT 0,
+    revoked_by   TEXT    NOT NULL DEFAULT ''
+);
+CREATE INDEX tokens_name ON tokens (name);
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

@@ -348,5 +348,25 @@ CREATE TABLE processes (
 ) WITHOUT ROWID;
 CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
 
+-- Who asked for what happened, and from where; '' where nobody did.
+ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
+
+-- Bearer tokens, without their text. Those that follow each other by rotation have one name.
+CREATE TABLE tokens (
+    id           TEXT    PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    hash         BLOB   NOT NULL UNIQUE, -- SHA-256 of the text, 256 random bits
+    scopes       TEXT    NOT NULL, -- JSON list
+    environments TEXT    NOT NULL, -- JSON list of patterns
+    created_at   INTEGER NOT NULL,
+    created_by   TEXT    NOT NULL,
+    expires_at   INTEGER NOT NULL DEFAULT 0, -- 0: never
+    last_used_at INTEGER NOT NULL DEFAULT 0,
+    revoked_at   INTEGER NOT NULL DEFAULT 0,
+    revoked_by   TEXT    NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE INDEX tokens_name ON tokens (name);
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

@@ -28,6 +28,13 @@ func SQLite(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(
 // New makes an environment of a test on SQLite. Everything ends with the test.
 func New(t *testing.T) servicetest.Env {
 	t.Helper()
+	e, _ := NewStored(t)
+	return e
+}
+
+// NewStored makes New, and returns its ledger as well.
+func NewStored(t *testing.T) (servicetest.Env, *ledger.Store) {
+	t.Helper()
 	return newEnv(t, SQLite(t))
 }
 
@@ -35,11 +42,12 @@ func New(t *testing.T) servicetest.Env {
 func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
 	return func(t *testing.T) servicetest.Env {
 		t.Helper()
-		return newEnv(t, url(t))
+		e, _ := newEnv(t, url(t))
+		return e
 	}
 }
 
-func newEnv(t *testing.T, url string) servicetest.Env {
+func newEnv(t *testing.T, url string) (servicetest.Env, *ledger.Store) {
 	t.Helper()
 	c := &clock{now: start}
 	store, err := ledger.Open(t.Context(), url, ledger.Options{Now: c.Now})
@@ -90,7 +98,7 @@ func newEnv(t *testing.T, url string) servicetest.Env {
 				backend.Fail(op, when(isAway, away))
 			}
 		},
-	}
+	}, store
 }
 
 // holdSpawns returns what makes sandboxes wait to be made, and lets them go on.

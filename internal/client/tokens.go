@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var _ sandbox.Tokens = (*Client)(nil)
+
+// CreateToken implements sandbox.Tokens.
+func (c *Client) CreateToken(ctx context.Context, t sandbox.CreateToken) (made sandbox.CreatedToken, err error) {
+	return made, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: t, once: true}, &made)
+}
+
+// RotateToken implements sandbox.Tokens.
+func (c *Client) RotateToken(ctx context.Context, r sandbox.RotateToken) (made sandbox.CreatedToken, err error) {
+	path, err := tokenPath(r.Name)
+	if err != nil {
+		return made, err
+	}
+	return made, c.call(ctx, request{method: http.MethodPost, path: path + "/rotate", body: wire.RotateToken{Overlap: r.Overlap}, once: true}, &made)
+}
+
+// ListTokens implements sandbox.Tokens.
+func (c *Client) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
+	var page wire.TokenPage
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/tokens"}, &page)
+	return page.Tokens, err
+}
+
+// RevokeToken implements sandbox.Tokens.
+func (c *Client) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error) {
+	path, err := tokenPath(nameOrID)
+	if err != nil {
+		return nil, err
+	}
+	var page wire.TokenPage
+	err = c.call(ctx, request{method: http.MethodDelete, path: path}, &page)
+	return page.Tokens, err
+}
+
+// tokenPath refuses what no path can carry, and no token is called.
+func tokenPath(nameOrID string) (string, error) {
+	if nameOrID == "" || nameOrID == "." || nameOrID == ".." {
+		return "", sandbox.Errorf(sandbox.NotFound, "no token is called %q", nameOrID)
+	}
+	return "/v1/tokens/" + url.PathEscape(nameOrID), nil
+}

@@ -1,0 +1,70 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Token is a row of tokens: a bearer token without its text.
+type Token struct {
+	ID           string `gorm:"primaryKey"`
+	Name         string
+	Hash         []byte
+	Scopes       []sandbox.Scope `gorm:"serializer:json"`
+	Environments []string        `gorm:"serializer:json"`
+	CreatedAt    Time            `gorm:"autoCreateTime:false"`
+	CreatedBy    string
+	ExpiresAt    Time
+	LastUsedAt   Time
+	RevokedAt    Time
+	RevokedBy    string
+}
+
+// Live reports whether the token is accepted at a moment.
+func (t *Token) Live(now Time) bool {
+	return t.RevokedAt == 0 && (t.ExpiresAt == 0 || now < t.ExpiresAt)
+}
+
+// Domain returns the token as the domain knows it.
+func (t *Token) Domain() sandbox.Token {
+	return sandbox.Token{
+		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments,
+		CreatedAt: t.CreatedAt.Time(), CreatedBy: t.CreatedBy, ExpiresAt: t.ExpiresAt.Time(),
+		LastUsedAt: t.LastUsedAt.Time(), RevokedAt: t.RevokedAt.Time(), RevokedBy: t.RevokedBy,
+	}
+}
+
+// Tokens returns all tokens by name, the latest of a name first.
+func (tx *Tx) Tokens() ([]Token, error) {
+	return find[Token](tx.db.Order("name, created_at DESC, id"))
+}
+
+// TokensNamed returns the tokens of a name, the latest first.
+func (tx *Tx) TokensNamed(name string) ([]Token, error) {
+	return find[Token](tx.db.Where("name = ?", name).Order("created_at DESC, id"))
+}
+
+// Token returns a token by its id, nil when there is none.
+func (tx *Tx) Token(id string) (*Token, error) { return first[Token](tx, "id = ?", id) }
+
+// TokenByHash returns the token whose text has the hash, nil when there is none.
+func (tx *Tx) TokenByHash(hash []byte) (*Token, error) { return first[Token](tx, "hash = ?", hash) }
+
+// CreateToken stores a new token.
+func (tx *Tx) CreateToken(t *Token) error { return tx.create(t) }
+
+// SaveToken stores a token's new state.
+func (tx *Tx) SaveToken(t *Token) error { return tx.save(t) }
+
+// UseTokens records when tokens were used, by id.
+func (tx *Tx) UseTokens(used map[string]Time) error {
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		res := tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
+		if _, err := rowCount("recording the use of a token", res); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scope is what a token allows its holder.
+type Scope string
+
+// The scopes, of which a token has one or more.
+const (
+	// ScopeRead reads what the ledger knows: environments, leases, events, costs, drift, recordings. It
+	// wakes no sandbox.
+	ScopeRead Scope = "read"
+	// ScopeLease acquires, uses and ends leases. It holds ScopeRead.
+	ScopeLease Scope = "lease"
+	// ScopeConditions sends conditions, and nothing else: it is a game server's.
+	ScopeConditions Scope = "conditions"
+	// ScopeAdmin holds every other one, and makes, changes and removes environments; without a limit to
+	// environments also tokens, webhook secrets, states and what the backends have.
+	ScopeAdmin Scope = "admin"
+)
+
+// Scopes are all scopes.
+func Scopes() []Scope { return []Scope{ScopeRead, ScopeLease, ScopeConditions, ScopeAdmin} }
+
+// Holds reports whether whoever has the scope may do what needs another.
+func (s Scope) Holds(needed Scope) bool {
+	return s == needed || s == ScopeAdmin || s == ScopeLease && needed == ScopeRead
+}
+
+// Token says of a bearer token all but its text, which nobody keeps.
+type Token struct {
+	// ID names this one; tokens that follow each other by rotation have one name.
+	ID string `json:"id"`
+	// Name is who has the token. What its holder makes belongs to the name, and events tell it.
+	Name   string  `json:"name"`
+	Scopes []Scope `json:"scopes" nullable:"false"`
+	// Environments are patterns, as path.Match has them, of the environments that it may touch. None means
+	// all of them, and what belongs to no environment.
+	Environments []string  `json:"environments,omitempty"`
+	CreatedAt    time.Time `json:"created_at"`
+	CreatedBy    string    `json:"created_by,omitempty"`
+	ExpiresAt    time.Time `json:"expires_at,omitzero"` // zero: never
+	// LastUsedAt is known to the minute.
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	RevokedAt  time.Time `json:"revoked_at,omitzero"`
+	RevokedBy  string    `json:"revoked_by,omitempty"`
+}
+
+// Live reports whether the token is accepted at a moment.
+func (t Token) Live(now time.Time) bool {
+	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
+}
+
+// CreateToken asks for a token.
+type CreateToken struct {
+	Name         string   `json:"name" doc:"Who will have it: 1 to 63 letters, digits, '.', '_' and '-'."`
+	Scopes       []Scope  `json:"scopes" nullable:"false" doc:"read, lease, conditions, admin. lease holds read, admin holds all."`
+	Environments []string `json:"environments,omitempty" doc:"Patterns such as catan-* of the environments that it may touch. Default: all, and what belongs to none."`
+	// ExpiresAt is when it stops being accepted; zero means never.
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When it stops being accepted. Default: never."`
+}
+
+// TokenIDPrefix begins every token's id, and no token's name.
+const TokenIDPrefix = "tok_" // #nosec G101 -- not a credential
+
+// IsTokenName reports whether a token may have the name.
+func IsTokenName(name string) bool {
+	return tokenName.MatchString(name) && !strings.HasPrefix(name, TokenIDPrefix)
+}
+
+// IsEnvironmentPattern reports whether a text is a pattern of environment ids, such as catan-*.
+func IsEnvironmentPattern(pattern string) bool {
+	_, err := path.Match(pattern, "")
+	return err == nil && pattern != ""
+}
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// Validate checks what can be wrong without the ledger. Errors: Invalid.
+func (c CreateToken) Validate(now time.Time) error {
+	var fields []Field
+	wrong := func(name, format string, args ...any) {
+		fields = append(fields, Field{Name: name, Problem: fmt.Sprintf(format, args...)})
+	}
+	if !IsTokenName(c.Name) {
+		wrong("name", "must be 1 to 63 letters, digits, '.', '_' and '-', and not begin with %s", TokenIDPrefix)
+	}
+	if len(c.Scopes) == 0 {
+		wrong("scopes", "must name one at least of %v", Scopes())
+	}
+	for _, s := range c.Scopes {
+		if !slices.Contains(Scopes(), s) {
+			wrong("scopes", "%q is none of %v", s, Scopes())
+		}
+	}
+	for _, pattern := range c.Environments {
+		if !IsEnvironmentPattern(pattern) {
+			wrong("environments", "%q is not a pattern of environment ids such as catan-*", pattern)
+		}
+	}
+	if !c.ExpiresAt.IsZero() && !c.ExpiresAt.After(now) {
+		wrong("expires_at", "must lie in the future")
+	}
+	return InvalidFields("token", fields)
+}
+
+// RotateToken asks for a token that follows another under its name, with its scopes and environments.
+type RotateToken struct {
+	Name string
+	// Overlap is how long the tokens that the name has are still accepted; zero ends them at once.
+	Overlap Duration
+}
+
+// CreatedToken is a new token. Its text is told this once.
+type CreatedToken struct {
+	Token
+	Text Secret `json:"token"`
+}
+
+// Tokens manages bearer tokens.
+type Tokens interface {
+	// CreateToken makes a token. Errors: Invalid; Conflict when a live one has the name.
+	CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error)
+	// RotateToken makes the next token of a name, which expires as long after its making as the one before
+	// it did. Errors: Invalid; NotFound when no live one has the name.
+	RotateToken(ctx context.Context, r RotateToken) (CreatedToken, error)
+	// ListTokens returns the tokens of the ledger by name, the latest of a name first, also those that have ended.
+	ListTokens(ctx context.Context) ([]Token, error)
+	// RevokeToken ends all live tokens of a name, or the one with an id, and returns them; what has ended
+	// before is success. Errors: NotFound when there never was any.
+	RevokeToken(ctx context.Context, nameOrID string) ([]Token, error)
+}
+
+// TokenChange is what an event tells of a token.
+type TokenChange struct {
+	ID           string    `json:"id"`
+	Name         string    `json:"name"`
+	Scopes       []Scope   `json:"scopes"`
+	Environments []string  `json:"environments,omitempty"`
+	ExpiresAt    time.Time `json:"expires_at,omitzero"`
+}

@@ -1,0 +1,154 @@
+package access
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// CreateToken implements sandbox.Tokens.
+func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made sandbox.CreatedToken, err error) {
+	if err := c.Validate(r.store.Now()); err != nil {
+		return made, err
+	}
+	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
+		same, err := tx.TokensNamed(c.Name)
+		if err != nil {
+			return err
+		}
+		for _, t := range live(same, tx.Now) {
+			return sandbox.Errorf(sandbox.Conflict, "creating token %s: there is one of that name, %s: rotate it, or revoke it first", c.Name, t.ID)
+		}
+		made, err = r.issue(ctx, tx, &ledger.Token{Name: c.Name, Scopes: c.Scopes, Environments: c.Environments, ExpiresAt: ledger.At(c.ExpiresAt)}, sandbox.EventTokenCreated)
+		return err
+	})
+	return made, err
+}
+
+// RotateToken implements sandbox.Tokens.
+func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made sandbox.CreatedToken, err error) {
+	if o.Overlap < 0 {
+		return made, sandbox.InvalidFields("rotation of a token", []sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
+	}
+	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
+		all, err := tx.TokensNamed(o.Name)
+		if err != nil {
+			return err
+		}
+		old := live(all, tx.Now)
+		if len(old) == 0 {
+			return sandbox.Errorf(sandbox.NotFound, "rotating token %s: no token of that name is live in the ledger: create one", o.Name)
+		}
+		next := &ledger.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments}
+		if last := old[0]; last.ExpiresAt != 0 {
+			next.ExpiresAt = tx.Now.Add(ledger.Span(last.ExpiresAt - last.CreatedAt))
+		}
+		until := tx.Now.Add(ledger.SpanOf(o.Overlap))
+		for i := range old {
+			if t := &old[i]; t.ExpiresAt == 0 || until < t.ExpiresAt {
+				t.ExpiresAt = until
+				if err := tx.SaveToken(t); err != nil {
+					return err
+				}
+			}
+		}
+		made, err = r.issue(ctx, tx, next, sandbox.EventTokenRotated)
+		return err
+	})
+	r.forget()
+	return made, err
+}
+
+// issue gives a token its text, id and maker, and stores it.
+func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token, as sandbox.EventType) (sandbox.CreatedToken, error) {
+	text := webhook.NewToken()
+	hash := webhook.HashOf(text)
+	t.ID, t.Hash = sandbox.TokenIDPrefix+r.ids(tokenIDLength), hash[:]
+	if t.Environments == nil {
+		t.Environments = []string{} // no NULL in the ledger
+	}
+	t.CreatedAt, t.CreatedBy = tx.Now, sandbox.ActorOf(ctx).Name
+	if err := tx.CreateToken(t); err != nil {
+		return sandbox.CreatedToken{}, err
+	}
+	return sandbox.CreatedToken{Token: t.Domain(), Text: sandbox.Secret(text)}, told(tx, as, t)
+}
+
+// told appends the event of a change.
+func told(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
+	return tx.AppendEnvironmentEvent("", as, sandbox.TokenChange{
+		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, ExpiresAt: t.ExpiresAt.Time(),
+	})
+}
+
+// ListTokens implements sandbox.Tokens.
+func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
+	var rows []ledger.Token
+	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		rows, err = tx.Tokens()
+		return err
+	})
+	return domain(rows), err
+}
+
+// RevokeToken implements sandbox.Tokens.
+func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error) {
+	var rows []ledger.Token
+	err := r.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		if rows, err = named(tx, nameOrID); err != nil {
+			return err
+		}
+		for i := range rows {
+			t := &rows[i]
+			if !t.Live(tx.Now) {
+				continue
+			}
+			t.RevokedAt, t.RevokedBy = tx.Now, sandbox.ActorOf(ctx).Name
+			if err := tx.SaveToken(t); err != nil {
+				return err
+			}
+			if err := told(tx, sandbox.EventTokenRevoked, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.forget()
+	return domain(rows), err
+}
+
+// named returns the tokens of a name, or the one with an id. Errors: NotFound.
+func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
+	if strings.HasPrefix(nameOrID, sandbox.TokenIDPrefix) {
+		var one *ledger.Token
+		if one, err = tx.Token(nameOrID); one != nil {
+			rows = []ledger.Token{*one}
+		}
+	} else {
+		rows, err = tx.TokensNamed(nameOrID)
+	}
+	if err == nil && len(rows) == 0 {
+		err = sandbox.Errorf(sandbox.NotFound, "the ledger has no token %s; one in a file of tokens is ended by removing its line", nameOrID)
+	}
+	return rows, err
+}
+
+func live(rows []ledger.Token, now ledger.Time) (found []ledger.Token) {
+	for i := range rows {
+		if rows[i].Live(now) {
+			found = append(found, rows[i])
+		}
+	}
+	return found
+}
+
+func domain(rows []ledger.Token) []sandbox.Token {
+	tokens := make([]sandbox.Token, len(rows))
+	for i := range rows {
+		tokens[i] = rows[i].Domain()
+	}
+	return tokens
+}

@@ -1,0 +1,254 @@
+package api_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+)
+
+// needs are what the API serves by the scope that it needs; a route that is missing here or in the document
+// fails the tests.
+var needs = map[sandbox.Scope][]string{
+	"": {"GET /livez", "GET /readyz"},
+	sandbox.ScopeRead: {
+		"GET /v1/environments", "GET /v1/environments/{id}", "GET /v1/leases", "GET /v1/leases/{id}",
+		"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/health",
+		"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}",
+		"GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
+		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",
+		"GET /v1/costs", "GET /v1/drift", "GET /v1/events", "GET /v1/ledger", "GET /v1/states", "POST /v1/audit",
+	},
+	sandbox.ScopeLease: {
+		"POST /v1/leases", "DELETE /v1/leases/{id}", "POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel",
+		"POST /v1/leases/{id}/processes", "DELETE /v1/leases/{id}/processes/{process}",
+		"POST /v1/leases/{id}/processes/{process}/wait", "GET /v1/leases/{id}/processes/{process}/logs",
+		"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
+		"GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
+		"POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew", "POST /v1/leases/{id}/sleep", "POST /v1/leases/{id}/wake",
+		"POST /v1/leases/{id}/sessions", "DELETE /v1/leases/{id}/sessions/{session}", "POST /v1/leases/{id}/sessions/{session}/exec",
+		"POST /v1/runs",
+	},
+	sandbox.ScopeConditions: {"POST /v1/conditions"},
+	sandbox.ScopeAdmin: {
+		"PUT /v1/environments/{id}", "DELETE /v1/environments/{id}", "POST /v1/environments/{id}/reopen",
+		"DELETE /v1/states/{key}", "POST /v1/sweep", "POST /v1/adopt",
+		"GET /v1/tokens", "POST /v1/tokens", "POST /v1/tokens/{token}/rotate", "DELETE /v1/tokens/{token}",
+	},
+}
+
+// routes are all that the API serves.
+var routes = func() (all []string) {
+	for _, some := range needs {
+		all = append(all, some...)
+	}
+	return all
+}()
+
+// mayDo says by hand what each scope allows.
+var mayDo = map[sandbox.Scope][]sandbox.Scope{
+	sandbox.ScopeRead:       {sandbox.ScopeRead},
+	sandbox.ScopeLease:      {sandbox.ScopeRead, sandbox.ScopeLease},
+	sandbox.ScopeConditions: {sandbox.ScopeConditions},
+	sandbox.ScopeAdmin:      {sandbox.ScopeRead, sandbox.ScopeLease, sandbox.ScopeConditions, sandbox.ScopeAdmin},
+}
+
+// everyRoute calls do with each route that needs a token, and a request for it that concerns the environment
+// rpg-1 or all of them.
+func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(token string) answer)) {
+	w.Helper()
+	names := strings.NewReplacer("/environments/{id}", "/environments/rpg-1", "{id}", "did:plc:ann::rpg-1", "{stream}", "stdout",
+		"{exec}", "x", "{session}", "s", "{process}", "p", "{key}", "k", "{token}", "nobody")
+	bodies := map[string]string{
+		"POST /v1/leases": `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`, "POST /v1/runs": `{"environment_id":"rpg-1","command":["echo"]}`,
+		"POST /v1/leases/{id}/exec": `{"command":["echo"]}`, "POST /v1/leases/{id}/sessions/{session}/exec": `{"command":["echo"]}`,
+		"POST /v1/leases/{id}/processes": `{"name":"p","command":["echo"]}`, "POST /v1/leases/{id}/processes/{process}/wait": `{}`,
+		"POST /v1/leases/{id}/sessions": "{}", "POST /v1/leases/{id}/renew": "{}", "PUT /v1/environments/{id}": put, "PUT /v1/leases/{id}/files": "{}",
+		"POST /v1/conditions": w.condition("game.finished", `{"environment_id":"rpg-1"}`), "POST /v1/audit": "{}", "POST /v1/adopt": "{}",
+		"POST /v1/sweep": `{"dry_run":true}`, "POST /v1/tokens": `{"name":"x","scopes":["read"]}`, "POST /v1/tokens/{token}/rotate": "{}",
+	}
+	for needed, some := range needs {
+		for _, route := range some {
+			if needed == "" {
+				continue
+			}
+			method, path, _ := strings.Cut(route, " ")
+			path = names.Replace(path)
+			if strings.Contains(route, "/files") {
+				path += "?path=/workspace/a"
+			}
+			do(needed, route, func(token string) answer {
+				authorization := "Bearer " + token
+				if token == "" {
+					authorization = ""
+				}
+				return w.do(method, path, bodies[route], "Authorization", authorization)
+			})
+		}
+	}
+}
+
+// issue makes a token of the ledger.
+func (w *world) issue(c sandbox.CreateToken) sandbox.CreatedToken {
+	w.Helper()
+	made, err := access.New(access.Config{Store: w.store}).CreateToken(w.Context(), c)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return made
+}
+
+func TestEveryRouteNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, has := range sandbox.Scopes() {
+		token := w.issue(sandbox.CreateToken{Name: "only-" + string(has), Scopes: []sandbox.Scope{has}})
+		w.everyRoute(func(needed sandbox.Scope, route string, ask func(string) answer) {
+			a := ask(string(token.Text))
+			if slices.Contains(mayDo[has], needed) {
+				if a.StatusCode == 401 || a.StatusCode == 403 {
+					t.Errorf("%s with the scope %s is answered with %d: %s", route, has, a.StatusCode, a.body)
+				}
+				return
+			}
+			p := w.wantProblem(a, 403, sandbox.Forbidden)
+			if p.Reason != sandbox.ReasonScopeMissing || !strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scopes %s, and this needs %s", has, has, needed)) {
+				t.Errorf("%s with the scope %s says %s", route, has, a.body)
+			}
+		})
+	}
+}
+
+func TestEveryRouteRefusesTokensThatAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	admin := []sandbox.Scope{sandbox.ScopeAdmin}
+	expired := w.issue(sandbox.CreateToken{Name: "old", Scopes: admin, ExpiresAt: w.Now().Add(time.Minute)})
+	revoked := w.issue(sandbox.CreateToken{Name: "gone", Scopes: admin})
+	if a := w.do("DELETE", "/v1/tokens/gone", ""); a.StatusCode != 200 {
+		t.Fatalf("revoking is answered with %d: %s", a.StatusCode, a.body)
+	}
+	w.Pass(time.Minute)
+	for _, c := range []struct{ token, says string }{
+		{"", "there is no token"}, {"sbl_" + strings.Repeat("x", 43), "not known"},
+		{string(expired.Text), "token old (" + expired.ID + ") expired at"}, {string(revoked.Text), "token gone (" + revoked.ID + ") was revoked at"},
+	} {
+		w.everyRoute(func(_ sandbox.Scope, route string, ask func(string) answer) {
+			if route == "POST /v1/conditions" && c.token == "" {
+				return // that is an unsigned message
+			}
+			if p := w.wantProblem(ask(c.token), 401, sandbox.Unauthenticated); !strings.Contains(p.Detail, c.says) {
+				t.Errorf("%s says %q, want %q", route, p.Detail, c.says)
+			}
+		})
+	}
+}
+
+func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := w.issue(sandbox.CreateToken{Name: "catan", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}, Environments: []string{"catan-*"}})
+	w.everyRoute(func(_ sandbox.Scope, route string, ask func(string) answer) {
+		a := ask(string(token.Text))
+		if route == "GET /v1/environments" || route == "GET /v1/ledger" { // they leave out, or tell nothing of, the others
+			if a.StatusCode != 200 {
+				t.Errorf("%s is answered with %d: %s", route, a.StatusCode, a.body)
+			}
+			return
+		}
+		if p := w.wantProblem(a, 403, sandbox.Forbidden); p.Reason != sandbox.ReasonEnvironmentNotAllowed || !strings.Contains(p.Detail, "catan-*") {
+			t.Errorf("%s says %s", route, a.body)
+		}
+	})
+}
+
+func TestTheDocumentTellsScopes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	doc := want[openAPI](w, w.do("GET", "/openapi.json", "", "Authorization", ""), 200)
+	for needed, some := range needs {
+		for _, route := range some {
+			method, path, _ := strings.Cut(route, " ")
+			told := ""
+			for _, requirement := range doc.Paths[path][strings.ToLower(method)].Security {
+				told += strings.Join(requirement["token"], " ")
+			}
+			if told != string(needed) {
+				t.Errorf("the document says that %s needs %q, want %q", route, told, needed)
+			}
+		}
+	}
+}
+
+func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made := want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"ci","scopes":["lease"],"environments":["catan-*"],"expires_at":"`+w.Now().Add(time.Hour).Format(time.RFC3339)+`"}`), 201)
+	if made.CreatedBy != "token:admin" || !strings.HasPrefix(string(made.Text), "sbl_") {
+		t.Errorf("the token is %+v", made.Token)
+	}
+	w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"ci","scopes":["read"]}`), 409, sandbox.Conflict)
+	w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"tok_x","scopes":["root"],"environments":["["],"expires_at":"2020-01-01T00:00:00Z"}`), 422, sandbox.Invalid, "name", "scopes", "environments", "expires_at")
+	w.Pass(30 * time.Minute)
+	next := want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens/ci/rotate", `{"overlap":"10m"}`), 201)
+	if !next.ExpiresAt.Equal(w.Now().Add(time.Hour)) || next.ID == made.ID || !slices.Equal(next.Scopes, made.Scopes) || !slices.Equal(next.Environments, made.Environments) {
+		t.Errorf("the next token is %+v after %+v", next.Token, made.Token)
+	}
+	ask := func(text sandbox.Secret) int {
+		return w.do("GET", "/v1/environments", "", "Authorization", "Bearer "+string(text)).StatusCode
+	}
+	if old, now := ask(made.Text), ask(next.Text); old != 200 || now != 200 {
+		t.Errorf("while they overlap, the old token is answered with %d and the new one with %d", old, now)
+	}
+	w.Pass(10 * time.Minute)
+	if old, now := ask(made.Text), ask(next.Text); old != 401 || now != 200 {
+		t.Errorf("afterwards, the old token is answered with %d and the new one with %d", old, now)
+	}
+	w.wantProblem(w.do("POST", "/v1/tokens/nobody/rotate", "{}"), 404, sandbox.NotFound)
+	w.wantProblem(w.do("DELETE", "/v1/tokens/nobody", ""), 404, sandbox.NotFound)
+	a := w.do("DELETE", "/v1/tokens/"+next.ID, "")
+	if page := want[wire.TokenPage](w, a, 200); len(page.Tokens) != 1 || page.Tokens[0].RevokedBy != "token:admin" {
+		t.Errorf("revoking tells %s", a.body)
+	}
+	if now := ask(next.Text); now != 401 {
+		t.Errorf("the revoked token is answered with %d", now)
+	}
+	list := w.do("GET", "/v1/tokens", "")
+	if page := want[wire.TokenPage](w, list, 200); len(page.Tokens) != 2 || page.Tokens[0].ID != next.ID || page.Tokens[1].ID != made.ID {
+		t.Errorf("the list is %s", list.body)
+	}
+	if strings.Contains(list.body, "sbl_") || strings.Contains(w.log.String(), "sbl_") {
+		t.Error("the list or the log shows a token's text")
+	}
+	var told []string
+	for _, e := range want[wire.EventPage](w, w.do("GET", "/v1/events?type=token.*", ""), 200).Events {
+		told = append(told, fmt.Sprint(e.Type, " by ", e.Actor, " from ", e.Address))
+	}
+	if got := strings.Join(told, ", "); got != "token.created by token:admin from 127.0.0.1, token.rotated by token:admin from 127.0.0.1, token.revoked by token:admin from 127.0.0.1" {
+		t.Errorf("events: %s", got)
+	}
+}
+
+func TestEventsTellWhoAskedForChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.game()
+	w.send(w.signed("m-1", w.condition("game.finished", `{"environment_id":"catan-7"}`)))
+	by := map[sandbox.EventType]string{}
+	for _, e := range want[wire.EventPage](w, w.do("GET", "/v1/events", ""), 200).Events {
+		by[e.Type] = e.Actor + " " + e.Address
+	}
+	for event, who := range map[sandbox.EventType]string{
+		sandbox.EventEnvironmentCreated: "token:admin 127.0.0.1", sandbox.EventAccepted: "token:admin 127.0.0.1",
+		sandbox.EventConditionApplied: "secret:1 127.0.0.1", sandbox.EventEnded: "secret:1 127.0.0.1",
+	} {
+		if by[event] != who {
+			t.Errorf("%s of %s happened on behalf of %q, want %q", event, l.ID, by[event], who)
+		}
+	}
+}

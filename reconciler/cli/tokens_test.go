@@ -1,0 +1,67 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+)
+
+func TestTheFirstTokenIsMadeInTheLedgerItself(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t}
+	url := inprocess.SQLite(t)
+	made := run(t.Context(), "", "token", "create", "ops", "--scope", "admin", "--ledger", url)
+	w.want(made, cli.ExitDone, "Token ops (tok_", "admin, all environments, accepted until it is revoked")
+	if text := strings.TrimSpace(made.out); !strings.HasPrefix(text, "sbl_") || strings.ContainsAny(text, " \n") {
+		t.Errorf("the output is %q, not a token alone", made.out)
+	}
+	w.want(run(t.Context(), "", "token", "create", "ops", "--scope", "read", "--ledger", url), cli.ExitFailed, "there is one of that name")
+	w.want(run(t.Context(), "", "token", "create", "x", "--ledger", url), cli.ExitUsage, "scopes: must name one")
+	w.want(run(t.Context(), "", "token", "create", "x", "--scope", "root", "--ledger", url), cli.ExitUsage, `"root" is none of`)
+	w.want(run(t.Context(), "", "token", "rotate", "ops", "--overlap", "1h", "--ledger", url), cli.ExitDone, "sbl_")
+	list := run(t.Context(), "", "token", "list", "--ledger", url, "--output", "json")
+	var page wire.TokenPage
+	if err := json.Unmarshal([]byte(list.out), &page); err != nil || len(page.Tokens) != 2 || !strings.HasPrefix(page.Tokens[0].CreatedBy, "ledger:") {
+		t.Errorf("%v: %s", err, list.out)
+	}
+	w.want(run(t.Context(), "", "token", "revoke", page.Tokens[1].ID, "--ledger", url), cli.ExitDone, page.Tokens[1].ID)
+	if r := run(t.Context(), "", "token", "list", "--ledger", url); strings.Contains(r.out, page.Tokens[1].ID) || !strings.Contains(r.out, page.Tokens[0].ID) {
+		t.Errorf("the list of live tokens is\n%s", r.out)
+	}
+	w.want(run(t.Context(), "", "token", "list", "--all", "--ledger", url), cli.ExitDone, page.Tokens[0].ID, page.Tokens[1].ID)
+	w.want(run(t.Context(), "", "token", "revoke", "nobody", "--ledger", url), cli.ExitFailed, "no token nobody")
+}
+
+func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made := w.run("token", "create", "games", "--scope", "conditions", "--environment", "catan-*", "--expires-in", "2160h", "-o", "json")
+	var token sandbox.CreatedToken
+	if err := json.Unmarshal([]byte(made.out), &token); err != nil || token.ExpiresAt.IsZero() || token.Text == "" {
+		t.Fatalf("%v: %s%s", err, made.out, made.err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token.Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := w.Now().Format(time.RFC3339)
+	as := func(args ...string) result {
+		return run(t.Context(), "", append(args, "--url", w.url, "--token-file", file)...)
+	}
+	w.want(as("leases"), cli.ExitFailed, "token games has the scopes conditions, and this needs read")
+	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitDone, "unmatched")
+	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), cli.ExitFailed, "may not touch environment rpg-1")
+	w.want(w.run("token", "list"), cli.ExitDone, "games", "conditions", "catan-*")
+	w.want(w.run("token", "rotate", "games", "--overlap", "0"), cli.ExitDone, "sbl_")
+	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitFailed, "refuses the credentials", "expired")
+	w.want(w.run("token", "revoke", "games"), cli.ExitDone, "games")
+	w.want(w.run("events", "--type", "token.*"), cli.ExitDone, "token.created", "token.rotated", "token.revoked", "by token:default from 127.0.0.1")
+}
