@@ -1,7 +1,6 @@
 package provider_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -232,107 +230,4 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 		t.Errorf("planned %v", p.Changes)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
-}
-
-// Every example is applied as it is written.
-func TestAccExamples(t *testing.T) {
-	t.Parallel()
-	var examples []string
-	for _, kind := range []string{"resources/*/resource.tf", "ephemeral-resources/*/ephemeral-resource.tf"} {
-		found, err := filepath.Glob("../examples/" + kind)
-		if err != nil || len(found) == 0 {
-			t.Fatalf("found %v of %s, %v", found, kind, err)
-		}
-		examples = append(examples, found...)
-	}
-	for _, example := range examples {
-		dir := strings.TrimPrefix(filepath.Dir(example), "../")
-		t.Run(strings.TrimPrefix(dir, "examples/"), func(t *testing.T) {
-			t.Parallel()
-			w := providertest.New(t)
-			tf := copyExamples(t)
-			w.Watch(tf.LedgerURL())
-			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example")
-			chdir := "-chdir=" + dir
-			tf.Run(chdir, "apply", "-auto-approve", "-input=false")
-			if out := tf.Run(chdir, "plan", "-no-color", "-input=false"); !strings.Contains(out, "No changes.") {
-				t.Errorf("the second plan is not empty:\n%s", out)
-			}
-			tf.Run(chdir, "destroy", "-auto-approve", "-input=false")
-		})
-	}
-	t.Run("validate", func(t *testing.T) {
-		t.Parallel()
-		providertest.New(t)
-		tf := copyExamples(t)
-		dirs, err := filepath.Glob("../examples/data-sources/*")
-		if err != nil || len(dirs) < 9 {
-			t.Fatalf("found %v, %v", dirs, err)
-		}
-		for _, dir := range append(dirs, "../examples/provider") {
-			tf.Run("-chdir="+strings.TrimPrefix(dir, "../"), "validate")
-		}
-	})
-}
-
-// Every example of a data source is applied, in one configuration, where there are the game and the player
-// that they are about.
-func TestAccExamplesOfDataSources(t *testing.T) {
-	t.Parallel()
-	w := providertest.New(t)
-	tf := terraform(t, "")
-	w.Watch(tf.LedgerURL())
-	service := w.ServiceOn(tf.LedgerURL())
-	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
-	}})
-	w.Must(err)
-	t.Cleanup(func() {
-		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: "catan-7", Force: true}))
-	})
-	_, err = service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:kira", EnvironmentID: "catan-7", Owner: "test"})
-	w.Must(err)
-	examples, err := filepath.Glob("../examples/data-sources/*/data-source.tf")
-	if err != nil || len(examples) != len(provider.New("test")().DataSources(t.Context())) {
-		t.Fatalf("found %v, %v", examples, err)
-	}
-	for _, example := range examples {
-		// An image of that name is built by the example of another test.
-		text := strings.ReplaceAll(read(t, example), "examples/rpg-hero:latest", w.Image)
-		tf.Write(filepath.Base(filepath.Dir(example))+".tf", text)
-	}
-	said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color")
-	for _, output := range []string{"catan_is_open = true", `"did:plc:kira" = "awake"`, "total_usd = \"0.00\"", `"catan-7" = "` + w.Image + `"`} {
-		if !strings.Contains(said, output) {
-			t.Errorf("the outputs do not say %s:\n%s", output, said)
-		}
-	}
-	tf.Run("destroy", "-auto-approve", "-input=false")
-}
-
-// copyExamples copies all examples, with the word where the provider comes from in each.
-func copyExamples(t *testing.T) *providertest.CLI {
-	t.Helper()
-	tf := terraform(t, "")
-	if err := os.CopyFS(filepath.Join(tf.Dir, "examples"), os.DirFS("../examples")); err != nil {
-		t.Fatal(err)
-	}
-	versions, err := os.ReadFile(filepath.Join(tf.Dir, "versions.tf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"resources", "ephemeral-resources", "data-sources"} {
-		dirs, err := filepath.Glob(filepath.Join(tf.Dir, "examples", kind, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, dir := range dirs {
-			rel, err := filepath.Rel(tf.Dir, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tf.Write(filepath.Join(rel, "versions.tf"), string(versions))
-		}
-	}
-	return tf
 }

@@ -52,11 +52,7 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 	c := &CLI{TB: t, Dir: t.TempDir()}
 	home := t.TempDir()
 	mirror, bin := filepath.Join(home, "plugins"), filepath.Join(home, "bin")
-	cli, err := exec.LookPath(terraformProgram())
-	if err != nil {
-		t.Fatal(err)
-	}
-	links := map[string]string{filepath.Join(bin, "terraform"): cli, filepath.Join(bin, "terraform-provider-sandbox"): program}
+	links := map[string]string{filepath.Join(bin, "terraform-provider-sandbox"): program}
 	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
 		links[filepath.Join(mirror, registry, "sandbox-lease/sandbox/0.1.0", runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-sandbox_v0.1.0")] = program
 	}
@@ -80,8 +76,7 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 // background must have ended with it.
 func (c *CLI) Script(script string) (string, error) {
 	c.Helper()
-	cmd := exec.CommandContext(c.Context(), "sh", "-eu", "-c", script)
-	return c.output(cmd)
+	return c.output(exec.CommandContext(c.Context(), "sh", "-euc", "terraform() { command '"+terraformProgram()+"' \"$@\"; }\n"+script))
 }
 
 // LedgerURL is that of the default ledger.

@@ -1,0 +1,231 @@
+package provider_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// Every example of a resource is applied as it is written, and what it made is imported as its page says.
+func TestAccExamples(t *testing.T) {
+	t.Parallel()
+	var examples []string
+	for _, kind := range []string{"resources/*/resource.tf", "ephemeral-resources/*/ephemeral-resource.tf"} {
+		found, err := filepath.Glob("../examples/" + kind)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("found %v of %s, %v", found, kind, err)
+		}
+		examples = append(examples, found...)
+	}
+	for _, example := range examples {
+		dir := strings.TrimPrefix(filepath.Dir(example), "../")
+		t.Run(strings.TrimPrefix(dir, "examples/"), func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			tf := copyExamples(t)
+			w.Watch(tf.LedgerURL())
+			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example")
+			tf.Dir = filepath.Join(tf.Dir, dir)
+			tf.Run("apply", "-auto-approve", "-input=false")
+			if p := tf.Plan(); len(p.Changes) > 0 {
+				t.Errorf("the second plan is %v", p.Changes)
+			}
+			if _, err := os.Stat(filepath.Join(tf.Dir, "import.sh")); err == nil {
+				imported(t, tf)
+			}
+			tf.Run("destroy", "-auto-approve", "-input=false")
+		})
+	}
+}
+
+// imported forgets the object that the script imports, and imports it. Nothing is made anew.
+func imported(t *testing.T, tf *providertest.CLI) {
+	t.Helper()
+	script := tf.Read("import.sh")
+	command := strings.Split(script[strings.LastIndex(script, "terraform import "):], " ")
+	out, err := tf.Script("terraform state rm " + command[2] + "\n" + script)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	for object, change := range tf.Plan().Changes {
+		if change != "update" {
+			t.Errorf("after\n%sthe plan is to %s %s", script, change, object)
+		}
+	}
+	tf.Run("apply", "-auto-approve", "-input=false")
+	if p := tf.Plan(); len(p.Changes) > 0 {
+		t.Errorf("after the import and an apply the plan is %v", p.Changes)
+	}
+}
+
+// Both examples of the provider's configuration are applied: without a reconciler, and with one.
+func TestAccExamplesOfTheProvider(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
+	}})
+	w.Must(err)
+	tf := copyExamples(t)
+	w.Watch(tf.LedgerURL())
+	tf.Dir = filepath.Join(tf.Dir, "examples", "provider")
+	tf.Write("provider_reconciler.tf", strings.Replace(tf.Read("provider_reconciler.tf"), "https://reconciler.example.com", r.URL, 1))
+	tf.Write("use.tf", `
+data "sandbox_environments" "own" {}
+data "sandbox_environments" "games" {
+  provider = sandbox.games
+}
+data "sandbox_price_book" "games" {
+  provider = sandbox.games
+}
+output "all" {
+  value = "own ${length(data.sandbox_environments.own.environments)}, games ${data.sandbox_environments.games.environments[0].name}, prices ${data.sandbox_price_book.games.name}"
+}
+`)
+	dockerConfig := t.TempDir()
+	tf.Env = append(tf.Env, "SANDBOX_RECONCILER_TOKEN="+r.Token, "DOCKER_CONFIG="+dockerConfig)
+	out, err := tf.Script("docker context create games --docker host=" + w.Docker.DaemonHost())
+	if err != nil {
+		t.Fatalf("make the context games: %v\n%s", err, out)
+	}
+	if said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said, `all = "own 0, games `+w.Name+`, prices `) {
+		t.Errorf("the apply prints\n%s", said)
+	}
+	w.Must(w.Service().DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
+}
+
+// catan makes the game that the examples are about on a ledger, with one player. It ends with the test.
+func catan(t *testing.T, w *providertest.World, ledgerURL string) sandbox.Service {
+	t.Helper()
+	service := w.ServiceOn(ledgerURL)
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
+	}})
+	w.Must(err)
+	t.Cleanup(func() {
+		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: "catan-7", Force: true}))
+	})
+	_, err = service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:kira", EnvironmentID: "catan-7", Owner: "test"})
+	w.Must(err)
+	return service
+}
+
+// The examples of what only newer CLIs know, asked of the provider as these ask it.
+func TestAccExamplesOfNewerCLIsAtTheProtocol(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	service := catan(t, w, w.LedgerURL)
+	c := call(t, w.LedgerURL)
+	kira := sandbox.LeaseID("did:plc:kira", "catan-7")
+	for kind, want := range map[string]string{"sandbox_environment": "catan-7", "sandbox_lease": kira} {
+		if ids, _ := c.list(kind, 0, settings(t, "list-resources", kind, "list-resource.tfquery.hcl")); !slices.Equal(ids, []string{want}) {
+			t.Errorf("the example of %s lists %q", kind, ids)
+		}
+	}
+	if said := c.expire(settings(t, "actions", "sandbox_expire", "action.tf")); said != "1 leases ended by game.finished\n" {
+		t.Errorf("the action says %q", said)
+	}
+	l, err := service.GetLease(t.Context(), kira)
+	w.Must(err)
+	if l.EndReason != "game.finished: the tournament is over" {
+		t.Errorf("the lease ended by %q", l.EndReason)
+	}
+}
+
+// setting is a line of an example's config block.
+var setting = regexp.MustCompile(`(?m)^    (\w+) += "(.*)"$`)
+
+func settings(t *testing.T, path ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, m := range setting.FindAllStringSubmatch(read(t, append([]string{"../examples"}, path...)...), -1) {
+		all[m[1]] = m[2]
+	}
+	return all
+}
+
+// The same examples on a CLI that knows them: terraform query, and terraform apply -invoke.
+func TestAccExamplesOfNewerCLIs(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, "provider \"sandbox\" {}\n")
+	if !regexp.MustCompile(`(?m)^Terraform v1\.(1[4-9]|[2-9]\d)\.`).MatchString(tf.Run("version")) {
+		t.Skip("terraform query and actions came with Terraform 1.14")
+	}
+	w.Watch(tf.LedgerURL())
+	catan(t, w, tf.LedgerURL())
+	for _, example := range []string{"list-resources/sandbox_environment/list-resource.tfquery.hcl", "list-resources/sandbox_lease/list-resource.tfquery.hcl", "actions/sandbox_expire/action.tf"} {
+		tf.Write(strings.ReplaceAll(example, "/", "-"), read(t, "../examples", example))
+	}
+	said := tf.Run("query", "-no-color")
+	for _, line := range []string{"list.sandbox_environment.games   id=catan-7   catan-7", "list.sandbox_lease.living   id=did:plc:kira::catan-7   did:plc:kira::catan-7"} {
+		if !strings.Contains(said, line) {
+			t.Errorf("the query does not print %q:\n%s", line, said)
+		}
+	}
+	if said := tf.Run("apply", "-invoke=action.sandbox_expire.finished", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said, "1 leases ended by game.finished") {
+		t.Errorf("the action prints\n%s", said)
+	}
+}
+
+// Every example of a data source is applied, in one configuration, where there are the game and the player
+// that they are about.
+func TestAccExamplesOfDataSources(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, "")
+	w.Watch(tf.LedgerURL())
+	catan(t, w, tf.LedgerURL())
+	examples, err := filepath.Glob("../examples/data-sources/*/data-source.tf")
+	if err != nil || len(examples) != len(provider.New("test")().DataSources(t.Context())) {
+		t.Fatalf("found %v, %v", examples, err)
+	}
+	for _, example := range examples {
+		// An image of that name is built by the example of another test.
+		text := strings.ReplaceAll(read(t, example), "examples/rpg-hero:latest", w.Image)
+		tf.Write(filepath.Base(filepath.Dir(example))+".tf", text)
+	}
+	said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color")
+	for _, output := range []string{"catan_is_open = true", `"did:plc:kira" = "awake"`, "total_usd = \"0.00\"", `"catan-7" = "` + w.Image + `"`} {
+		if !strings.Contains(said, output) {
+			t.Errorf("the outputs do not say %s:\n%s", output, said)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// copyExamples copies all examples, with the word where the provider comes from in each.
+func copyExamples(t *testing.T) *providertest.CLI {
+	t.Helper()
+	tf := terraform(t, "")
+	if err := os.CopyFS(filepath.Join(tf.Dir, "examples"), os.DirFS("../examples")); err != nil {
+		t.Fatal(err)
+	}
+	versions, err := os.ReadFile(filepath.Join(tf.Dir, "versions.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"resources", "ephemeral-resources", "data-sources"} {
+		dirs, err := filepath.Glob(filepath.Join(tf.Dir, "examples", kind, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range dirs {
+			rel, err := filepath.Rel(tf.Dir, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tf.Write(filepath.Join(rel, "versions.tf"), string(versions))
+		}
+	}
+	return tf
+}
