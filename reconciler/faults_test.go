@@ -3,10 +3,8 @@ package reconciler_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,31 +13,11 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
-
-// step is a call to the engine that changes something, as the engine's API names it.
-type step struct {
-	name string
-	call *regexp.Regexp
-}
-
-// steps are those of a whole life, in their order.
-var steps = []step{
-	{"create a volume", regexp.MustCompile(`^POST .*/volumes/create$`)},
-	{"create a container", regexp.MustCompile(`^POST .*/containers/create$`)},
-	{"start the container", regexp.MustCompile(`^POST .*/containers/[^/]+/start$`)},
-	{"remove the carrier", regexp.MustCompile(`^DELETE .*/containers/[^/]+-carrier$`)},
-	{"pause", regexp.MustCompile(`^POST .*/containers/[^/]+/pause$`)},
-	{"unpause", regexp.MustCompile(`^POST .*/containers/[^/]+/unpause$`)},
-	{"run a command", regexp.MustCompile(`^POST .*/containers/[^/]+/exec$`)},
-	{"remove the container", regexp.MustCompile(`^DELETE .*/containers/[0-9a-f]{64}$`)},
-	{"remove a volume", regexp.MustCompile(`^DELETE .*/volumes/`)},
-}
-
-func (s step) is(r *http.Request) bool { return s.call.MatchString(r.Method + " " + r.URL.Path) }
 
 // newProxiedWorld starts a world whose engine can misbehave.
 func newProxiedWorld(t *testing.T, change ...func(*reconciler.Config)) (*world, *dockertest.Proxy) {
@@ -65,10 +43,10 @@ func TestKilledAtEveryStepConverges(t *testing.T) {
 	})
 }
 
-func killAtEveryStep(w *world, proxy *dockertest.Proxy) {
+func killAtEveryStep(w *world, proxy faults) {
 	w.environment("catan", rpg)
 	n := 0
-	for _, s := range steps {
+	for _, s := range w.ground.steps() {
 		for _, after := range []bool{false, true} {
 			n++
 			hit := w.killAt(proxy, s, after)
@@ -85,9 +63,9 @@ func killAtEveryStep(w *world, proxy *dockertest.Proxy) {
 	w.wantAllGone("catan", n)
 }
 
-// killAt has the reconciler killed at its next call of a kind: before the engine hears of it, or after
-// the engine has done it. The channel is closed then.
-func (w *world) killAt(proxy *dockertest.Proxy, s step, after bool) <-chan struct{} {
+// killAt has the reconciler killed at its next call of a kind: before the backend hears of it, or after
+// the backend has done it. The channel is closed then.
+func (w *world) killAt(proxy faults, s step, after bool) <-chan struct{} {
 	hit := make(chan struct{})
 	var once atomic.Bool
 	proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
@@ -96,7 +74,7 @@ func (w *world) killAt(proxy *dockertest.Proxy, s step, after bool) <-chan struc
 			return
 		}
 		if after {
-			// The engine does it to the end, whoever hears of it.
+			// The backend does it to the end, whoever hears of it.
 			pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 		}
 		w.kill()
@@ -177,10 +155,19 @@ func (w *world) wantAllGone(environment string, lives int) {
 			}
 		}
 	}
-	filter := w.labelled()
-	if left := w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox"); left != "" {
-		w.Errorf("left on the engine: %s", left)
+	if left := w.ground.left(w); left != "" {
+		w.Errorf("left of the sandboxes: %s", left)
 	}
+}
+
+// misbehaviours are the ways in which a backend may misbehave.
+var misbehaviours = map[string]func(healed <-chan struct{}) faulttest.Fault{
+	"Down":      func(<-chan struct{}) faulttest.Fault { return faulttest.Down },
+	"Slow":      func(<-chan struct{}) faulttest.Fault { return faulttest.Slow },
+	"Hung":      faulttest.Hung,
+	"Error500":  func(<-chan struct{}) faulttest.Fault { return faulttest.Error500 },
+	"Truncated": func(<-chan struct{}) faulttest.Fault { return truncated },
+	"Lost":      func(<-chan struct{}) faulttest.Fault { return lost },
 }
 
 // TestEngineThatMisbehavesLosesNothing has the engine misbehave in each way while a lease begins and
@@ -188,61 +175,59 @@ func (w *world) wantAllGone(environment string, lives int) {
 // both come to their end, once.
 func TestEngineThatMisbehavesLosesNothing(t *testing.T) {
 	t.Parallel()
-	for name, misbehave := range map[string]func(healed <-chan struct{}) dockertest.Fault{
-		"Down":      func(<-chan struct{}) dockertest.Fault { return down },
-		"Slow":      func(<-chan struct{}) dockertest.Fault { return slow },
-		"Hung":      hung,
-		"Error500":  func(<-chan struct{}) dockertest.Fault { return error500 },
-		"Truncated": func(<-chan struct{}) dockertest.Fault { return truncated },
-		"Lost":      func(<-chan struct{}) dockertest.Fault { return lost },
-	} {
+	for name, misbehave := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, proxy := newProxiedWorld(t)
-			w.environment("catan", rpg)
-			ending := w.acquire(agent(1), "catan")
-			idle := w.acquire(agent(2), "catan")
-			healed := make(chan struct{})
-			proxy.Set(misbehave(healed))
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"}) // refused or late: it is asked for again below
-			})
-			if status, r := w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
-				Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}}); status != http.StatusAccepted || r.Matched != 1 {
-				t.Errorf("the condition: %d %+v", status, r)
-			}
-			time.Sleep(1500 * time.Millisecond)
-			began := time.Now()
-			if l := w.lease(idle.ID); l.Status != sandbox.LeaseActive {
-				t.Errorf("the lease that nobody touched is %s, ended by %q", l.Status, l.EndedBy)
-			}
-			if _, err := w.service.Renew(t.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: idle.ID}}); err != nil {
-				t.Errorf("renewing: %v", err)
-			}
-			if d := time.Since(began); d > 2*time.Second {
-				t.Errorf("reading and renewing took %v", d)
-			}
-			proxy.Set(nil)
-			close(healed)
-			wg.Wait()
-			w.eventually("the ended lease is destroyed", func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
-			var begun sandbox.Lease
-			w.eventually("the lease that was asked for is there", func() bool {
-				a, err := w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"})
-				begun = a.Lease
-				return err == nil
-			})
 			generation := int64(1)
 			if name == "Error500" {
 				generation = 2 // an engine that says that it could not make the sandbox ends its lease
 			}
-			if n := w.containers(); begun.Generation != generation || n != 2 {
-				t.Errorf("generation %d, and there are %d containers, want generation %d and 2 containers", begun.Generation, n, generation)
-			}
-			w.exec(idle.ID, "true")
+			loseNothing(w, proxy, misbehave, generation)
 		})
 	}
+}
+
+// loseNothing has the backend misbehave. The lease that is asked for meanwhile is of a generation in the end.
+func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) faulttest.Fault, generation int64) {
+	w.environment("catan", rpg)
+	ending := w.acquire(agent(1), "catan")
+	idle := w.acquire(agent(2), "catan")
+	healed := make(chan struct{})
+	proxy.Set(misbehave(healed))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"}) // refused or late: it is asked for again below
+	})
+	if status, r := w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
+		Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}}); status != http.StatusAccepted || r.Matched != 1 {
+		w.Errorf("the condition: %d %+v", status, r)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	began := time.Now()
+	if l := w.lease(idle.ID); l.Status != sandbox.LeaseActive {
+		w.Errorf("the lease that nobody touched is %s, ended by %q", l.Status, l.EndedBy)
+	}
+	if _, err := w.service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: idle.ID}}); err != nil {
+		w.Errorf("renewing: %v", err)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		w.Errorf("reading and renewing took %v", d)
+	}
+	proxy.Set(nil)
+	close(healed)
+	wg.Wait()
+	w.eventually("the ended lease is destroyed", func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
+	var begun sandbox.Lease
+	w.eventually("the lease that was asked for is there", func() bool {
+		a, err := w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"})
+		begun = a.Lease
+		return err == nil
+	})
+	if n := w.ground.running(w); begun.Generation != generation || n != 2 {
+		w.Errorf("generation %d, and there are %d containers, want generation %d and 2 containers", begun.Generation, n, generation)
+	}
+	w.exec(idle.ID, "true")
 }
 
 // TestHungEngineDoesNotStopTheShutdown stops a reconciler whose engine answers nothing any more.
@@ -252,7 +237,7 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	w.environment("catan", rpg)
 	w.acquire(agent(1), "catan")
 	healed := make(chan struct{})
-	proxy.Set(hung(healed))
+	proxy.Set(faulttest.Hung(healed))
 	w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}})
 	time.Sleep(500 * time.Millisecond)
 	began := time.Now()
@@ -271,45 +256,15 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	})
 }
 
-func down(http.ResponseWriter, *http.Request, http.HandlerFunc) { panic(http.ErrAbortHandler) }
-
-func slow(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-	time.Sleep(300 * time.Millisecond)
-	pass(w, r)
-}
-
-// hung returns a fault that answers nothing until it is healed.
-func hung(healed <-chan struct{}) dockertest.Fault {
-	return func(_ http.ResponseWriter, r *http.Request, _ http.HandlerFunc) {
-		select {
-		case <-healed:
-		case <-r.Context().Done():
-		}
-		panic(http.ErrAbortHandler)
-	}
-}
-
-func error500(w http.ResponseWriter, _ *http.Request, _ http.HandlerFunc) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusInternalServerError)
-	_, _ = io.WriteString(w, `{"message":"the disk is full"}`) // a client that has gone needs no answer
-}
-
 // truncated passes on half of each answer, and then breaks the connection.
 func truncated(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-	if strings.HasSuffix(r.URL.Path, "/events") {
+	if strings.HasSuffix(r.URL.Path, "/events") { // which have no end
 		panic(http.ErrAbortHandler)
 	}
-	whole := httptest.NewRecorder()
-	pass(whole, r)
-	w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
-	w.Header().Set("Content-Length", fmt.Sprint(whole.Body.Len()+1))
-	w.WriteHeader(whole.Code)
-	_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
-	panic(http.ErrAbortHandler)
+	faulttest.Truncated(w, r, pass)
 }
 
-// lost has the engine do what it is asked, and loses its answer.
+// lost has the backend do what it is asked, and loses its answer.
 func lost(_ http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 	if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/start") {
 		pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))

@@ -57,14 +57,21 @@ type world struct {
 	url     string
 	service sandbox.Service
 	image   string
+	ground  ground
 }
 
 // newWorld starts a reconciler process on a fresh ledger and the machine's Docker Engine, or on the
 // one at host. Everything it made is removed at the end.
 func newWorld(t *testing.T, host string, change ...func(*reconciler.Config)) *world {
 	t.Helper()
+	return newWorldOn(t, onDocker{}, host, change...)
+}
+
+// newWorldOn is newWorld with environments on another backend.
+func newWorldOn(t *testing.T, g ground, host string, change ...func(*reconciler.Config)) *world {
+	t.Helper()
 	dir := t.TempDir()
-	w := &world{T: t, token: webhook.NewToken(), image: dockertest.Busybox(t)}
+	w := &world{T: t, ground: g, token: webhook.NewToken(), image: dockertest.Busybox(t)}
 	secret := webhook.NewSecret()
 	var err error
 	if w.secret, err = webhook.ParseSecret(secret); err != nil {
@@ -213,8 +220,8 @@ func (w *world) containers() int {
 
 func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
 	w.Helper()
-	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: w.image, Network: sandbox.NetworkNone}}
+	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Network: sandbox.NetworkNone}}
+	w.ground.place(w, &p.EnvironmentSpec)
 	for _, c := range change {
 		c(&p)
 	}

@@ -7,24 +7,20 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/client"
-)
 
-// Fault is what a proxy does to a request in place of passing it on and back. A proxied request is
-// carried out by pass; a fault that panics with http.ErrAbortHandler breaks the connection.
-type Fault func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc)
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+)
 
 // Proxy stands before an engine's socket and can misbehave.
 type Proxy struct {
-	host    string
-	forward *httputil.ReverseProxy
+	faulttest.Switch
+	http.Handler
 
-	mu    sync.Mutex // guards fault
-	fault Fault
+	host string
 }
 
 // NewProxy starts a proxy before the machine's engine. It ends with the test.
@@ -49,12 +45,13 @@ func NewProxy(t testing.TB) *Proxy {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, daemon.Scheme, address)
 	}}
-	p := &Proxy{host: "unix://" + listener.Addr().String(), forward: &httputil.ReverseProxy{
+	p := &Proxy{host: "unix://" + listener.Addr().String()}
+	p.Handler = p.Before(&httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "docker" },
 		FlushInterval: -1,
 		Transport:     transport,
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-	}}
+	})
 	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	served := make(chan struct{})
 	go func() {
@@ -73,22 +70,3 @@ func NewProxy(t testing.TB) *Proxy {
 
 // Host is the proxy's address as DOCKER_HOST has it.
 func (p *Proxy) Host() string { return p.host }
-
-// Set makes the proxy misbehave from now on; nil makes it honest.
-func (p *Proxy) Set(f Fault) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault = f
-}
-
-// ServeHTTP implements http.Handler.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	f := p.fault
-	p.mu.Unlock()
-	if f == nil {
-		p.forward.ServeHTTP(w, r)
-		return
-	}
-	f(w, r, p.forward.ServeHTTP)
-}

@@ -1,0 +1,100 @@
+package reconciler_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// ground is the backend that a world's sandboxes are on.
+type ground interface {
+	// place says in an environment that its sandboxes are there.
+	place(w *world, spec *sandbox.EnvironmentSpec)
+	// running counts the containers of the world's sandboxes that run.
+	running(w *world) int
+	// left names what is there of the world's sandboxes, "" when there is nothing.
+	left(w *world) string
+	// steps are the calls by which a whole life changes it, in their order.
+	steps() []step
+}
+
+// faults is what stands before a backend, and misbehaves.
+type faults interface{ Set(f faulttest.Fault) }
+
+// step is a call to the backend that changes something, as its API names it.
+type step struct {
+	name string
+	call *regexp.Regexp
+}
+
+func (s step) is(r *http.Request) bool { return s.call.MatchString(r.Method + " " + r.URL.Path) }
+
+// onDocker is the engine of the world's configuration.
+type onDocker struct{}
+
+func (onDocker) place(w *world, spec *sandbox.EnvironmentSpec) { spec.Image = w.image }
+
+func (onDocker) running(w *world) int { return w.containers() }
+
+func (onDocker) left(w *world) string {
+	filter := w.labelled()
+	return w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox")
+}
+
+func (onDocker) steps() []step { return steps }
+
+// steps are those of a life on Docker.
+var steps = []step{
+	{"create a volume", regexp.MustCompile(`^POST .*/volumes/create$`)},
+	{"create a container", regexp.MustCompile(`^POST .*/containers/create$`)},
+	{"start the container", regexp.MustCompile(`^POST .*/containers/[^/]+/start$`)},
+	{"remove the carrier", regexp.MustCompile(`^DELETE .*/containers/[^/]+-carrier$`)},
+	{"pause", regexp.MustCompile(`^POST .*/containers/[^/]+/pause$`)},
+	{"unpause", regexp.MustCompile(`^POST .*/containers/[^/]+/unpause$`)},
+	{"run a command", regexp.MustCompile(`^POST .*/containers/[^/]+/exec$`)},
+	{"remove the container", regexp.MustCompile(`^DELETE .*/containers/[0-9a-f]{64}$`)},
+	{"remove a volume", regexp.MustCompile(`^DELETE .*/volumes/`)},
+}
+
+// onCloudflare is an account on this machine.
+type onCloudflare struct{ account *cloudflaretest.Account }
+
+func (g onCloudflare) place(w *world, spec *sandbox.EnvironmentSpec) {
+	spec.Backend, spec.Image = sandbox.Cloudflare, g.account.Reference(w, cloudflaretest.Busybox(w))
+	spec.Resources, _ = sandbox.ResourcesOf("lite")
+}
+
+// containers are those of the world's sandboxes, without what stands beside each.
+func (onCloudflare) containers(w *world) (all []string) {
+	info, err := w.service.Ledger(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range dockertest.Named(w, "workerd-"+cloudflare.DeploymentPrefix(info.ID)) {
+		if !strings.HasSuffix(name, "-proxy") {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
+
+func (g onCloudflare) left(w *world) string { return strings.Join(g.containers(w), " ") }
+
+func (onCloudflare) steps() []step {
+	const sandboxes = ` /v1/instances/[^/]+/ledgers/[^/]+/sandboxes/[^/]+`
+	return []step{
+		{"start a sandbox", regexp.MustCompile(`^PUT` + sandboxes + `$`)},
+		{"put it to sleep", regexp.MustCompile(`^POST` + sandboxes + `/sleep$`)},
+		{"wake it", regexp.MustCompile(`^POST` + sandboxes + `/wake$`)},
+		{"run a command", regexp.MustCompile(`^POST` + sandboxes + `/run$`)},
+		{"remove it", regexp.MustCompile(`^DELETE` + sandboxes + `$`)},
+	}
+}
