@@ -49,6 +49,13 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	if said := p.Warning(t, "Leases Of Environment "+w.Name+" Keep Their Image").Detail; !strings.Contains(said, ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "becomes "+newer) {
 		t.Errorf("it says %q", said)
 	}
+	// The warning is of the plan, and an apply plans twice: it says so once, and folds the other into it.
+	if said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color"); strings.Count(said, "Warning: Leases Of Environment") != 1 {
+		t.Errorf("the apply says\n%s", said)
+	}
+	if p := tf.Plan(); len(p.Diagnostics) != 0 {
+		t.Errorf("a plan that changes no image says %+v", p.Diagnostics)
+	}
 	// What Terraform wrote names the environment by a word and not by reference, so that it knows no order
 	// and would destroy both at once; an environment with a lease of another owner refuses that.
 	_, err = service.Release(t.Context(), sandbox.LeaseRef{ID: ann.Lease.ID})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
@@ -97,6 +98,7 @@ func (r *Resource) refresh(ctx context.Context, m *Model) (gone bool, diags diag
 			continue
 		}
 		left = append(left, place)
+		diags.Append(m.complete(ctx, place, f.img)...)
 		there, lost := split(want, f.tags)
 		tags, _ = split(tags, there)
 		diags.Append(tagsMoved(m, place, lost)...)
@@ -109,6 +111,18 @@ func (r *Resource) refresh(ctx context.Context, m *Model) (gone bool, diags diag
 	diags.Append(d...)
 	m.Copies = set
 	return false, diags, nil
+}
+
+// complete adds to a state of an earlier provider what is known of the image on the engine: then there was
+// no push, and neither size nor layers.
+func (m *Model) complete(ctx context.Context, place string, img image.Image) diag.Diagnostics {
+	if m.Push.IsNull() {
+		m.Push = types.BoolValue(false)
+	}
+	if place != onEngine || !m.Size.IsNull() {
+		return nil
+	}
+	return m.setContent(ctx, img.Size, img.Layers)
 }
 
 // lookAt asks one place. A registry that wants a password of the configuration is not asked: that is

@@ -1,0 +1,155 @@
+package provider_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// An end by the rules changes nothing: the exit code says so, the plan as JSON has it as a change outside of
+// Terraform without a planned one, and a refresh shows it. What vanished is a change that is planned.
+func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, w.Embedded()+environment(w)+lease("ended", "")+lease("vanished", ""))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:ended")
+	exits(t, tf, 0)
+	if out := tf.Run("plan", "-refresh-only", "-no-color", "-input=false"); !regexp.MustCompile(`~ status += "active" -> "(expired|destroyed)"`).MatchString(out) {
+		t.Errorf("a refresh shows\n%s", out)
+	}
+	l, err := w.Service().GetLease(t.Context(), sandbox.LeaseID("did:plc:vanished", w.Name))
+	w.Must(err)
+	w.Must(w.Docker.ContainerRemove(t.Context(), w.Container(l.SandboxID), container.RemoveOptions{Force: true}))
+	exits(t, tf, 2)
+	tf.Run("plan", "-input=false", "-out=planned")
+	var plan tfjson.Plan
+	w.Must(plan.UnmarshalJSON([]byte(tf.Run("show", "-json", "planned"))))
+	for object, want := range map[string][2]tfjson.Action{
+		"sandbox_lease.ended":    {tfjson.ActionUpdate, tfjson.ActionNoop},
+		"sandbox_lease.vanished": {tfjson.ActionDelete, tfjson.ActionCreate},
+	} {
+		if got := [2]tfjson.Action{actionOf(plan.ResourceDrift, object), actionOf(plan.ResourceChanges, object)}; got != want {
+			t.Errorf("of %s the plan has the drift and the change %q, want %q", object, got, want)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+func exits(t *testing.T, tf *providertest.CLI, want int) {
+	t.Helper()
+	out, err := tf.Script("code=0; terraform plan -input=false -detailed-exitcode || code=$?; echo exit code $code")
+	if err != nil || !strings.HasSuffix(out, fmt.Sprintf("exit code %d\n", want)) {
+		t.Errorf("a plan must exit with %d: %v\n%s", want, err, out)
+	}
+}
+
+// actionOf returns the one action on an object.
+func actionOf(changes []*tfjson.ResourceChange, address string) tfjson.Action {
+	for _, c := range changes {
+		if c.Address == address && len(c.Change.Actions) == 1 {
+			return c.Change.Actions[0]
+		}
+	}
+	return ""
+}
+
+// What a state of an earlier provider lacks is read from the ledger, and what it has beyond that is left out:
+// nothing is planned for it.
+func TestAccStateOfAnEarlierProvider(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"embedded", "reconciler"} {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			configuration := w.Embedded()
+			if over == "reconciler" {
+				configuration = w.Reconciler().Configuration
+			}
+			tf := terraform(t, configuration+environment(w)+lease("ann", "")+fmt.Sprintf(`
+resource "sandbox_container_image" "player" {
+  name = "%s/player"
+  build {
+    context = "player"
+  }
+}
+`, w.Name))
+			tf.Write("player/Dockerfile", "FROM scratch\nCOPY . /\n")
+			tf.Run("apply", "-auto-approve", "-input=false")
+			makeOlder(t, tf)
+			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+				t.Errorf("with the state of an earlier provider the plan is %+v", p)
+			}
+			tf.Run("apply", "-auto-approve", "-input=false")
+			if strings.Contains(tf.Read("terraform.tfstate"), "given_up") {
+				t.Error("the state keeps what no schema has")
+			}
+			tf.Run("destroy", "-auto-approve", "-input=false")
+		})
+	}
+}
+
+// added are the attributes and blocks that the first provider did not have, by resource.
+var added = map[string][]string{
+	"sandbox_environment": {
+		"warm_pool", "budget", "env_passthrough", "env_blocked", "secrets", "mount", "copy", "state", "initial_state", "skills",
+		"confinement", "post_start", "process", "post_mortem", "network.allow", "network.private_cidrs",
+	},
+	"sandbox_container_image": {
+		"source", "push", "registry_auth", "copies", "digest", "size", "layers", "build.dockerfile_inline", "build.no_cache", "build.builder", "build.secrets",
+	},
+}
+
+// makeOlder takes from the state what the first provider did not have, and adds what no provider has any more.
+func makeOlder(t *testing.T, tf *providertest.CLI) {
+	t.Helper()
+	var state struct {
+		Version   int    `json:"version"`
+		Serial    int    `json:"serial"`
+		Lineage   string `json:"lineage"`
+		Resources []struct {
+			Mode      string           `json:"mode"`
+			Type      string           `json:"type"`
+			Name      string           `json:"name"`
+			Provider  string           `json:"provider"`
+			Instances []map[string]any `json:"instances"`
+		} `json:"resources"`
+	}
+	if err := json.Unmarshal([]byte(tf.Read("terraform.tfstate")), &state); err != nil {
+		t.Fatal(err)
+	}
+	dropped := 0
+	for _, r := range state.Resources {
+		for _, i := range r.Instances {
+			attributes, _ := i["attributes"].(map[string]any)
+			for _, name := range added[r.Type] {
+				of := attributes
+				if block, inner, nested := strings.Cut(name, "."); nested {
+					of, _ = attributes[block].(map[string]any)
+					name = inner
+				}
+				if _, has := of[name]; has {
+					dropped++
+				}
+				delete(of, name)
+			}
+			attributes["given_up"] = "x"
+		}
+	}
+	if want := len(added["sandbox_environment"]) + len(added["sandbox_container_image"]); dropped != want {
+		t.Errorf("%d attributes were taken from the state, want %d", dropped, want)
+	}
+	older, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tf.Write("terraform.tfstate", string(older))
+}
