@@ -67,7 +67,7 @@ func (tx *Tx) RetryFailed(instance string) error {
 }
 
 // ExtendClaims pushes the end of the claims that are still held to until. claims names the sandbox
-// of each.
+// of each. One that was given back after a failure is left on its row, with no end, and stays so.
 func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), maxVariables) {
 		ids := make([]string, len(some))
@@ -75,7 +75,7 @@ func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 			ids[i] = claims[claim]
 		}
 		_, err := rowCount("extending claims", tx.db.Model(&Sandbox{}).
-			Where("id IN ? AND phase <> 'gone' AND claim IN ?", ids, some).Update("claimed_until", until))
+			Where("id IN ? AND phase <> 'gone' AND claim IN ? AND claimed_until > 0", ids, some).Update("claimed_until", until))
 		if err != nil {
 			return err
 		}

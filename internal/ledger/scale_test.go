@@ -145,7 +145,7 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	var last *ledger.Sandbox
 	err = s.Write(t.Context(), func(tx *ledger.Tx) error {
 		last = ledgertest.Sandbox(tx, "e", 1)
-		last.ID, last.Phase, last.Claim = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1]
+		last.ID, last.Phase, last.Claim, last.ClaimedUntil = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1], tx.Now
 		err := errors.Join(ledgertest.Environment(tx, "e"), tx.CreateSandbox(last),
 			tx.AddHold(&ledger.Hold{SandboxID: last.ID, Holder: "h", Until: 7}))
 		return errors.Join(err, tx.Observed(ids), tx.ExtendClaims(claims, tx.Now.Add(5)))

@@ -347,6 +347,11 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, ledger.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)
 	look("engine", 1, ledger.At(now.Add(-time.Second)))
+	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
+		row.ClaimedUntil = 0
+		return errors.Join(tx.SaveSandbox(row), tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
+	})
+	look("engine", 1, row.DueAt)
 }
 
 func (s suite) drift(t *testing.T) {
