@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,15 +22,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
+// serving is what the command line of serve says.
+type serving struct {
+	Config
+	gateway         gatewayFlags
+	generate, check bool
+}
+
 // NewServeCommand returns the command `reconciler serve`.
 func NewServeCommand(version string) *cobra.Command {
-	var (
-		c        = Config{Version: version}
-		generate bool
-		format   string
-		gateway  gatewayFlags
-		level    slog.Level
-	)
+	s := &serving{Config: Config{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API and the webhook, and keep sandboxes as their leases say",
@@ -50,50 +52,101 @@ leave the password out of the URL, and give it as PGPASSWORD or in the file that
 Gateways of restricted sandboxes go out as the flags --gateway-... say. Sandboxes whose network is full
 get their subnets from --network-pool; the guide security says what they reach.
 
-TLS is for a proxy in front of it: listen on a loopback address unless there is one.`,
+Each flag is a setting. --config names a file of settings in YAML, by the flags' names (token-file: /etc/sandbox/tokens),
+with lists where a flag may be repeated; a setting may also stand in the environment (SANDBOX_SERVE_TOKEN_FILE). Flags go
+before the environment, that goes before the file, and what is named nowhere has its default. A name that is no
+setting is refused. --check prints what is effective and where it comes from, reads every file that is named, and ends.
+
+--tls-cert and --tls-key serve TLS (1.2 and newer); they are read again when they change. Without them, the API
+is served to this machine only (127.0.0.1, or unix:///path), behind a proxy (--trusted-proxy), or in clear (--insecure).
+
+SIGHUP has tokens, webhook secrets, certificate and log level read again, and told which changed settings need a restart.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.validate(); err != nil {
-				return err
-			}
-			if err := errors.Join(c.fillIn(generate), gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
-				return err
-			}
-			if generate {
-				var key error
-				if c.SecretKeyFile != "" {
-					key = seal.Generate(c.SecretKeyFile)
-				}
-				if err := errors.Join(key,
-					generateFile(c.TokenFile, "default "+webhook.NewToken()),
-					generateFile(c.SecretFile, webhook.NewSecret()),
-				); err != nil {
-					return err
-				}
-			}
-			log, err := newLogger(cmd, format, level)
+			from, err := settle(cmd.Flags(), os.Environ())
 			if err != nil {
 				return err
 			}
-			c.Logger, c.Docker.Logger, c.Cloudflare.Logger = log, log, log
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return Serve(ctx, c, nil)
+			if err := s.complete(); err != nil {
+				return err
+			}
+			if s.check {
+				return s.verify(cmd, from)
+			}
+			return s.serve(cmd, from)
 		},
 	}
-	c.addFlags(cmd.Flags(), &gateway)
-	f := cmd.Flags()
-	f.BoolVar(&generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
-	f.StringVar(&format, "log-format", "text", "text or json")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	s.addFlags(cmd.Flags(), &s.gateway)
+	cmd.Flags().BoolVar(&s.generate, "generate-credentials", false, "make the files of tokens, webhook secrets and keys that are named and missing")
+	cmd.Flags().BoolVar(&s.check, "check", false, "print what is effective, read what it names, and end")
 	return cmd
+}
+
+// complete fills in what was not said, and checks the whole. Errors: Invalid.
+func (s *serving) complete() error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	return errors.Join(s.fillIn(s.generate), s.gateway.fill(&s.Docker.Gateway, os.Getenv), fillCloudflare(&s.Cloudflare, os.Getenv))
+}
+
+// verify prints what is effective, and reads all that it names.
+func (s *serving) verify(cmd *cobra.Command, from origins) error {
+	if err := printEffective(cmd.OutOrStdout(), cmd.Flags(), from); err != nil {
+		return err
+	}
+	s.Logger = slog.New(slog.DiscardHandler)
+	_, err := s.load()
+	return err
+}
+
+func (s *serving) serve(cmd *cobra.Command, from origins) error {
+	if s.generate {
+		if err := s.generateFiles(); err != nil {
+			return err
+		}
+	}
+	level := &slog.LevelVar{}
+	level.Set(s.LogLevel)
+	log := newLogger(cmd, s.LogFormat, level)
+	s.Logger, s.Docker.Logger, s.Cloudflare.Logger = log, log, log
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	reloads := make(chan Config)
+	s.Reloads = reloads
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	stopReloading := running(ctx, func(ctx context.Context) {
+		r := reloader{flags: cmd.Flags(), from: from, was: effective(cmd.Flags()), level: level, log: log, to: reloads}
+		r.run(ctx, hangups)
+	})
+	defer stopReloading()
+	return Serve(ctx, s.Config, nil)
+}
+
+// generateFiles makes the files of credentials that are missing.
+func (s *serving) generateFiles() error {
+	var key error
+	if s.SecretKeyFile != "" {
+		key = seal.Generate(s.SecretKeyFile)
+	}
+	return errors.Join(key,
+		generateFile(s.TokenFile, "default "+webhook.NewToken()),
+		generateFile(s.SecretFile, webhook.NewSecret()),
+	)
 }
 
 // addFlags adds the flags that say what is served.
 func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "address of the HTTP API")
+	f.String(flagConfig, "", "`file` of settings in YAML, by the names of these flags")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:8787", "`address` of the HTTP API, or unix:///path of a socket, which its owner and group may use")
+	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM `file` of the server's certificate, with those between it and its authority (default: no TLS)")
+	f.StringVar(&c.TLSKey, "tls-key", "", "PEM `file` of the certificate's key")
+	f.StringSliceVar(&c.TrustedProxies, "trusted-proxy", nil, "`network` of proxies in front of it, as 10.0.0.0/8, whose X-Forwarded-For is believed (default: none; may be repeated)")
+	f.BoolVar(&c.Insecure, "insecure", false, "let other machines reach it without TLS")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
 	f.StringVar(&c.StateURL, "state-url", "", "bucket for the state of sandboxes, as file:///absolute/path or s3://name?region=... (default: state beside a ledger in a file; PostgreSQL has none)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` of bearer tokens beside those of the ledger (token create), one name token [environments=glob,...] [scopes=scope,...] [not_after=time] a line")
@@ -107,6 +160,8 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	addCloudflareFlags(f, &c.Cloudflare)
 	gateway.add(f, &c.Docker.Gateway)
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
+	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
+	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
 }
 
@@ -160,14 +215,11 @@ func generateFile(path, line string) error {
 	return nil
 }
 
-func newLogger(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, error) {
+// newLogger returns the log on standard error. The format was checked.
+func newLogger(cmd *cobra.Command, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), o)), nil
-	default:
-		return nil, sandbox.Errorf(sandbox.Invalid, "--log-format must be text or json, not %q", format)
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), o))
 	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), o))
 }

@@ -3,9 +3,11 @@ package reconciler
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -168,13 +170,22 @@ func (d *doctor) prices(context.Context) {
 
 // listen tries the address, unless a reconciler has it.
 func (d *doctor) listen(ctx context.Context) {
+	if d.TLSCert != "" {
+		if _, err := loadCertificate(d.TLSCert, d.TLSKey, slog.New(slog.DiscardHandler)); err != nil {
+			d.fail("certificate", err, "")
+		}
+	}
+	if answers(ctx, d.Config) {
+		d.say("address", VerdictOK, "a reconciler answers at "+d.Listen, "")
+		return
+	}
+	if socket(d.Listen) != "" {
+		d.say("address", VerdictOK, d.Listen+" is free", "")
+		return
+	}
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", d.Listen)
 	if err != nil {
-		if answers(ctx, d.Listen) {
-			d.say("address", VerdictOK, "a reconciler answers at "+d.Listen, "")
-			return
-		}
 		d.fail("address", err, "choose another with --listen, or find out who has it: ss -ltnp")
 		return
 	}
@@ -182,20 +193,31 @@ func (d *doctor) listen(ctx context.Context) {
 		d.fail("address", err, "")
 		return
 	}
-	if address, err := net.ResolveTCPAddr("tcp", d.Listen); err == nil && !address.IP.IsLoopback() {
-		d.say("address", VerdictWarning, d.Listen+" is reached from other machines, without TLS", "put a proxy with TLS in front of it, and listen on 127.0.0.1")
+	if d.Insecure {
+		d.say("address", VerdictWarning, d.Listen+" may be reached from other machines, without TLS", "give --tls-cert and --tls-key, and leave --insecure out")
 		return
 	}
 	d.say("address", VerdictOK, d.Listen+" is free", "")
 }
 
 // answers reports whether something like a reconciler serves at an address.
-func answers(ctx context.Context, address string) bool {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/livez", nil)
+func answers(ctx context.Context, c Config) bool {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is told nothing, and believed nothing but that it answers
+	defer transport.CloseIdleConnections()
+	url := "http://" + c.Listen
+	if path := socket(c.Listen); path != "" {
+		url = "http://reconciler"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	} else if c.TLSCert != "" {
+		url = "https://" + c.Listen
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/livez", nil)
 	if err != nil {
 		return false
 	}
-	answer, err := (&http.Client{Timeout: answerLimit}).Do(r)
+	answer, err := (&http.Client{Timeout: answerLimit, Transport: transport}).Do(r)
 	if err != nil {
 		return false
 	}

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,14 +15,13 @@ import (
 // NewDoctorCommand returns the command `reconciler doctor`.
 func NewDoctorCommand() *cobra.Command {
 	var (
-		c       Config
-		gateway gatewayFlags
-		output  string
+		s      serving
+		output string
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at everything that serve would use, and say what to do",
-		Long: `Look at everything that serve would use with the same flags: credentials, address, ledger, disk, the
+		Long: `Look at everything that serve would use with the same flags, environment and file of settings: credentials, address, ledger, disk, the
 bucket of states, clocks and engine. Nothing is made or changed, so it may run beside a reconciler that serves.
 
 Exit codes: 0 serve would work, warnings or not; 1 there are problems.`,
@@ -34,23 +32,20 @@ Exit codes: 0 serve would work, warnings or not; 1 there are problems.`,
 			if output != "table" && output != "json" {
 				return sandbox.Errorf(sandbox.Invalid, "--output must be table or json, not %q", output)
 			}
-			if err := c.validate(); err != nil {
+			if _, err := settle(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
-			if err := c.fillIn(false); err != nil {
+			if err := s.complete(); err != nil {
 				return err
 			}
-			if err := errors.Join(gateway.fill(&c.Docker.Gateway, os.Getenv), fillCloudflare(&c.Cloudflare, os.Getenv)); err != nil {
-				return err
-			}
-			symptoms := Examine(cmd.Context(), c)
+			symptoms := Examine(cmd.Context(), s.Config)
 			if err := printSymptoms(cmd, output, symptoms); err != nil {
 				return err
 			}
 			return verdictOf(symptoms)
 		},
 	}
-	c.addFlags(cmd.Flags(), &gateway)
+	s.addFlags(cmd.Flags(), &s.gateway)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
 }

@@ -29,8 +29,15 @@ import (
 
 // Config is what a reconciler is told by its operator.
 type Config struct {
-	// Listen is the address of the HTTP API.
+	// Listen is the address of the HTTP API: host:port, or unix:///path of a socket for this machine's programs.
 	Listen string
+	// TLSCert and TLSKey are PEM files with the server's certificate, with those between it and its authority,
+	// and its key. They are read again when they change. Empty means that TLS is a proxy's business.
+	TLSCert, TLSKey string
+	// TrustedProxies are networks of proxies whose X-Forwarded-For is believed.
+	TrustedProxies []string
+	// Insecure lets other machines reach the API in clear.
+	Insecure bool
 	// LedgerURL is where the ledger is; see ledger.Open.
 	LedgerURL string
 	// StateURL is the bucket for the state of sandboxes; see state.Open. Empty means
@@ -52,16 +59,24 @@ type Config struct {
 	DockerPriceBook string
 	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
 	CleanupTTL time.Duration
-	Version    string
-	Logger     *slog.Logger
+	// LogFormat and LogLevel are what commands make Logger of.
+	LogFormat string
+	LogLevel  slog.Level
+	Version   string
+	Logger    *slog.Logger
+	// Reloads bring later settings, of which tokens, webhook secrets and the certificate are taken over.
+	Reloads <-chan Config `json:"-"`
 }
 
 // validate checks what can be wrong before anything is opened. Errors: Invalid.
 func (c *Config) validate() error {
+	if c.LogFormat != "" && c.LogFormat != "text" && c.LogFormat != "json" {
+		return sandbox.Errorf(sandbox.Invalid, "--log-format must be text or json, not %q", c.LogFormat)
+	}
 	if c.CleanupTTL < leasing.MinCleanupTTL {
 		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, leasing.MinCleanupTTL)
 	}
-	return nil
+	return c.checkListen()
 }
 
 const (
@@ -79,27 +94,13 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	if err := c.validate(); err != nil {
 		return err
 	}
-	tokens, err := c.tokens()
+	given, err := c.load()
 	if err != nil {
 		return err
 	}
-	secrets, err := webhook.LoadSecrets(c.SecretFile)
+	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
-	}
-	book := pricing.Free()
-	if c.DockerPriceBook != "" {
-		if book, err = pricing.Load(c.DockerPriceBook); err != nil {
-			return err
-		}
-	}
-	machine, err := host.New(c.Host)
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen", c.Listen, err)
 	}
 	defer func() { _ = listener.Close() }() // closed by the server already when it came to serve
 
@@ -118,8 +119,8 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	defer func() { err = errors.Join(err, store.Close()) }()
 	counts := metrics.New(c.Version)
 	settings := leasing.Config{
-		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: machine, Version: c.Version, Logger: c.Logger,
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: book, sandbox.Cloudflare: pricing.Cloudflare()},
+		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: given.machine, Version: c.Version, Logger: c.Logger,
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: given.book, sandbox.Cloudflare: pricing.Cloudflare()},
 	}
 	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {
 		states, openErr := state.Open(ctx, url)
@@ -143,13 +144,78 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	stopRegistry := running(ctx, registry.Run)
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
-		Service: engine, Access: registry, Tokens: tokens, Secrets: secrets, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
+		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
 		Metrics: counts.Handler(engine.Census, c.Logger), Observe: counts.Request,
 	})
 	if err != nil {
 		return err
 	}
-	return run(ctx, c, engine, handler, listener, ready)
+	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given.certificate) })
+	defer stopReloads()
+	return run(ctx, c, engine, handler, listener, given.certificate, ready)
+}
+
+// given is what the operator wrote down in files.
+type given struct {
+	tokens      webhook.Tokens
+	secrets     webhook.Secrets
+	book        sandbox.PriceBook
+	machine     *host.Host
+	proxies     []net.IPNet
+	certificate *certificate // nil without TLS
+}
+
+// load reads what the operator wrote down. Errors: Invalid.
+func (c Config) load() (g given, err error) {
+	if g.tokens, err = c.tokens(); err != nil {
+		return g, err
+	}
+	if g.secrets, err = webhook.LoadSecrets(c.SecretFile); err != nil {
+		return g, err
+	}
+	g.book = pricing.Free()
+	if c.DockerPriceBook != "" {
+		if g.book, err = pricing.Load(c.DockerPriceBook); err != nil {
+			return g, sandbox.Errorf(sandbox.Invalid, "--docker-price-book: %w", err)
+		}
+	}
+	if g.proxies, err = c.proxies(); err != nil {
+		return g, err
+	}
+	if g.machine, err = host.New(c.Host); err != nil {
+		return g, err
+	}
+	if c.TLSCert != "" {
+		g.certificate, err = loadCertificate(c.TLSCert, c.TLSKey, c.Logger)
+	}
+	return g, err
+}
+
+// takeOver takes over of later settings what can be, until ctx ends. What cannot be read leaves what there was.
+func (c Config) takeOver(ctx context.Context, handler api.Handler, cert *certificate) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case next := <-c.Reloads:
+			tokens, err := next.tokens()
+			secrets, err2 := webhook.LoadSecrets(next.SecretFile)
+			if err := errors.Join(err, err2); err != nil {
+				c.Logger.Error("reconciler: tokens and webhook secrets stay as they were", "error", err)
+			} else {
+				handler.Accept(tokens, secrets)
+				c.Logger.Info("reconciler: read tokens and webhook secrets again", "tokens", len(tokens), "secrets", len(secrets))
+			}
+			if cert == nil {
+				continue
+			}
+			if err := cert.reload(); err != nil {
+				c.Logger.Error("reconciler: the certificate stays as it was", "error", err)
+			} else {
+				c.Logger.Info("reconciler: read the certificate again", "file", cert.certFile)
+			}
+		}
+	}
 }
 
 // tokens returns those that the operator wrote down. Nothing needs to be: the ledger has tokens too.
@@ -203,7 +269,7 @@ func (c Config) keys() *seal.Keys {
 }
 
 // run serves requests and works on what is due, until ctx ends or one of them fails.
-func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Handler, listener net.Listener, ready func(string)) error {
+func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Handler, listener net.Listener, cert *certificate, ready func(string)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// Streams end with the requests' base context, so that a shutdown does not wait for them.
@@ -220,7 +286,14 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Han
 		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
 	}()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() {
+		if cert != nil {
+			server.TLSConfig = cert.config()
+			served <- server.ServeTLS(listener, "", "")
+			return
+		}
+		served <- server.Serve(listener)
+	}()
 
 	address := listener.Addr().String()
 	c.Logger.Info("reconciler: serving", "address", address, "ledger", ledger.RedactURL(c.LedgerURL), "version", c.Version)

@@ -24,10 +24,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// serveVar makes the test binary a reconciler, so that tests can kill one.
-const serveVar = "SANDBOX_TEST_SERVE"
+// serveVar makes the test binary a reconciler, so that tests can kill one, and argsVar the command serve.
+const (
+	serveVar = "SANDBOX_TEST_SERVE"
+	argsVar  = "SANDBOX_TEST_SERVE_ARGS"
+)
 
 func TestMain(m *testing.M) {
+	if args := os.Getenv(argsVar); args != "" {
+		cmd := reconciler.NewServeCommand("test")
+		cmd.SetArgs(strings.Split(args, " "))
+		if err := cmd.ExecuteContext(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if config := os.Getenv(serveVar); config != "" {
 		if err := serve(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)

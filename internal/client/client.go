@@ -23,7 +23,7 @@ import (
 
 // Config says which reconciler a client asks.
 type Config struct {
-	// URL is the reconciler's, such as "https://reconciler.example.com:8080".
+	// URL is the reconciler's, such as "https://reconciler.example.com:8080", or "unix:///run/sandbox/api.sock".
 	URL string
 	// Token is the bearer token.
 	Token string
@@ -58,12 +58,19 @@ type Client struct {
 
 var _ sandbox.Service = (*Client)(nil)
 
+// socketHost stands in URLs of requests that go to a unix socket.
+const socketHost = "reconciler.sock"
+
 // New makes a client. It does not connect. Errors: Invalid.
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
+	socket := ""
+	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
+		socket, u = u.Path, &url.URL{Scheme: "http", Host: socketHost}
+	}
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL %q: must be http:// or https:// and a host", c.URL)
+		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
 	case c.Token == "" && c.Sign == nil:
@@ -78,13 +85,20 @@ func New(c Config) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	if u.Scheme == "http" && socket == "" && !loopback(u.Hostname()) {
 		c.Logger.Warn("the reconciler's token crosses the network unencrypted: use https", "url", c.URL)
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	dial, proxy := dialer.DialContext, http.ProxyFromEnvironment
+	if socket != "" {
+		dial, proxy = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		}, nil
 	}
 	h := &http.Client{
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			Proxy:                 proxy,
+			DialContext:           dial,
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,
 			MaxIdleConnsPerHost:   64, // Terraform works on many leases of one reconciler at once
@@ -95,7 +109,7 @@ func New(c Config) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client := &Client{
-		base: strings.TrimRight(c.URL, "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
+		base: strings.TrimRight(u.String(), "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
 		quick: c.QuickTimeout, slow: c.SlowTimeout, attempts: c.Attempts, waitMin: c.WaitMin, waitMax: c.WaitMax, stream: h,
 	}
 	client.repeat = client.retrying(c.Logger, h, retryRepeatable)

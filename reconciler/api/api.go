@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -31,6 +33,8 @@ type Config struct {
 	Secrets webhook.Secrets
 	// Access knows the other tokens, and lets administrators manage them. Nil means that there are no others.
 	Access Registry
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed; nil means none.
+	TrustedProxies []net.IPNet
 	// Version is shown in the OpenAPI document.
 	Version string
 	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
@@ -57,13 +61,27 @@ type Config struct {
 	StreamTimeout time.Duration
 }
 
-// server holds what all requests share. Its fields do not change.
+// written are the credentials that the operator wrote down.
+type written struct {
+	tokens  webhook.Tokens
+	secrets webhook.Secrets
+}
+
+// Handler serves the API.
+type Handler struct{ *server }
+
+// Accept has the API accept these tokens and secrets in place of those it was made with.
+func (h Handler) Accept(tokens []Token, secrets webhook.Secrets) {
+	h.written.Store(&written{tokens, secrets})
+}
+
+// server holds what all requests share. Its fields do not change, but for what is written.
 type server struct {
 	service          sandbox.Service
-	tokens           webhook.Tokens
+	written          atomic.Pointer[written]
 	access           Registry
+	proxies          []net.IPNet
 	scopes           map[string]sandbox.Scope // by route: what its caller needs
-	secrets          webhook.Secrets
 	ready            func(ctx context.Context) error
 	metrics          http.Handler
 	observe          func(route string, status int, took time.Duration)
@@ -78,12 +96,12 @@ type server struct {
 }
 
 // New makes the handler. Errors: Invalid.
-func New(c Config) (http.Handler, error) {
+func New(c Config) (Handler, error) {
 	if c.Service == nil || len(c.Tokens) == 0 && c.Access == nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service, and bearer tokens or a ledger of them")
+		return Handler{}, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service, and bearer tokens or a ledger of them")
 	}
 	s := &server{
-		service: c.Service, tokens: c.Tokens, access: c.Access, scopes: map[string]sandbox.Scope{}, secrets: c.Secrets, ready: c.Ready,
+		service: c.Service, access: c.Access, proxies: c.TrustedProxies, scopes: map[string]sandbox.Scope{}, ready: c.Ready,
 		metrics: c.Metrics, observe: c.Observe,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
@@ -113,10 +131,9 @@ func New(c Config) (http.Handler, error) {
 		c.MaxConditions = 1024
 	}
 	s.conditionSlots = make(chan struct{}, c.MaxConditions)
-	if err := s.register(c.Version); err != nil {
-		return nil, err
-	}
-	return s, nil
+	h := Handler{s}
+	h.Accept(c.Tokens, c.Secrets)
+	return h, s.register(c.Version)
 }
 
 // register adds every route and the document that describes them.

@@ -123,7 +123,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	_ = connection.SetReadDeadline(time.Time{})
 	d.Body = body
 	if !byToken {
-		if d.ID, d.Source, err = s.secrets.Verify(r.Header, body, s.now()); err != nil {
+		if d.ID, d.Source, err = s.written.Load().secrets.Verify(r.Header, body, s.now()); err != nil {
 			return d, nil, s.unauthenticated(wrongSignature, err)
 		}
 		return d, s.service, nil

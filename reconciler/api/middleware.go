@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -102,7 +101,7 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", x.status),
 		slog.Duration("took", took), slog.String("caller", x.caller), slog.String("request_id", x.id),
-		slog.String("remote", r.RemoteAddr),
+		slog.String("remote", s.addressOf(r)),
 	}
 	if x.cause != nil {
 		attrs = append(attrs, slog.String("error", x.cause.Error()))
@@ -167,16 +166,7 @@ func (s *server) authenticate(w http.ResponseWriter, r *http.Request, route stri
 // onBehalf notes who asks, for the log and for the events of what is changed.
 func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
 	exchangeOf(r.Context()).caller = caller
-	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: addressOf(r)}))
-}
-
-// addressOf returns where a request comes from, without the port.
-func addressOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil { // a unix socket has no address
-		return ""
-	}
-	return host
+	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: s.addressOf(r)}))
 }
 
 // tokenOf returns whose token a request carries. Errors: Unauthenticated; Unavailable when the ledger that
@@ -186,7 +176,7 @@ func (s *server) tokenOf(r *http.Request) (Token, error) {
 	if text == "" {
 		return Token{}, s.unauthenticated("there is no token: send the header Authorization: Bearer <token>", nil)
 	}
-	if token, ok := s.tokens.Lookup(text); ok {
+	if token, ok := s.written.Load().tokens.Lookup(text); ok {
 		if token.Expired(s.now()) {
 			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
 		}

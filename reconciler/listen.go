@@ -1,0 +1,182 @@
+package reconciler
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	unixPrefix = "unix://"
+	// socketMode lets in the owner and the group of a unix socket.
+	socketMode = 0o660
+	// certificateEvery is how often a handshake looks whether the certificate's files have changed.
+	certificateEvery = time.Second
+)
+
+// socket returns the path of a unix socket that is named in place of an address, "" for an address.
+func socket(listen string) string {
+	path, is := strings.CutPrefix(listen, unixPrefix)
+	if !is {
+		return ""
+	}
+	return path
+}
+
+// checkListen refuses to be reached from other machines in clear, unless that is asked for. Errors: Invalid.
+func (c *Config) checkListen() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return sandbox.Errorf(sandbox.Invalid, "--tls-cert and --tls-key are needed both, or none of them")
+	}
+	if path := socket(c.Listen); path != "" || strings.HasPrefix(c.Listen, unixPrefix) {
+		if !strings.HasPrefix(path, "/") {
+			return sandbox.Errorf(sandbox.Invalid, "--listen %s: a unix socket is named by its absolute path, as unix:///run/sandbox/api.sock", c.Listen)
+		}
+		return nil
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "--listen %s: %w: want host:port, or unix:///path", c.Listen, err)
+	}
+	ip := net.ParseIP(host)
+	if host == "localhost" || ip != nil && ip.IsLoopback() || c.TLSCert != "" || len(c.TrustedProxies) > 0 || c.Insecure {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "--listen %s is reached from other machines, and tokens would cross the network in clear: give --tls-cert and --tls-key, "+
+		"or listen on 127.0.0.1 behind a proxy, or name the proxy's network with --trusted-proxy; --insecure serves in clear all the same", c.Listen)
+}
+
+// proxies are the networks of TrustedProxies. Errors: Invalid.
+func (c *Config) proxies() ([]net.IPNet, error) {
+	networks := make([]net.IPNet, len(c.TrustedProxies))
+	for i, text := range c.TrustedProxies {
+		_, network, err := net.ParseCIDR(text)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "--trusted-proxy %s: want a network such as 10.0.0.0/8, or 192.0.2.7/32 for one address", text)
+		}
+		networks[i] = *network
+	}
+	return networks, nil
+}
+
+// listen opens the address. Errors: Unavailable.
+func (c *Config) listen(ctx context.Context) (net.Listener, error) {
+	var l net.ListenConfig
+	path := socket(c.Listen)
+	if path == "" {
+		listener, err := l.Listen(ctx, "tcp", c.Listen)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen", c.Listen, err)
+		}
+		return listener, nil
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	listener, err := l.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; is there its directory, and may this user write to it?", c.Listen, err)
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "letting the group use %s: %w", path, err), listener.Close())
+	}
+	return listener, nil
+}
+
+// removeStale removes the socket of a reconciler that was killed: one that nobody answers on.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "--listen: %s is there and is no socket", path))
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(conn.Close(), sandbox.Errorf(sandbox.Unavailable, "another program serves on %s", path))
+	}
+	if err := os.Remove(path); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "removing %s, on which nobody answers: %w", path, err)
+	}
+	return nil
+}
+
+// certificate is the server's, which is read again when its files change.
+type certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu     sync.Mutex // guards what follows
+	now    *tls.Certificate
+	read   [2]fileState // as of now
+	looked time.Time
+}
+
+// fileState tells one content of a file from another, but for a change within its clock's step that keeps the size.
+type fileState struct {
+	at   time.Time
+	size int64
+}
+
+// loadCertificate reads a certificate and its key. Errors: Invalid.
+func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
+	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
+	return c, c.reload()
+}
+
+// reload reads the files again. What cannot be used leaves the certificate as it is. Errors: Invalid.
+func (c *certificate) reload() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load()
+}
+
+func (c *certificate) load() error {
+	state := c.state() // before they are read: a change in between is seen as one
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "reading the certificate in %s with the key in %s: %w", c.certFile, c.keyFile, err)
+	}
+	c.now, c.read = &pair, state
+	return nil
+}
+
+func (c *certificate) state() (s [2]fileState) {
+	for i, file := range []string{c.certFile, c.keyFile} {
+		if info, err := os.Stat(file); err == nil {
+			s[i] = fileState{info.ModTime(), info.Size()}
+		}
+	}
+	return s
+}
+
+// get returns the certificate for a handshake.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.looked) >= certificateEvery {
+		c.looked = now
+		if state := c.state(); state != c.read {
+			if err := c.load(); err != nil { // half of a pair, while it is replaced
+				c.log.Warn("reconciler: the certificate has changed and cannot be used yet", "error", err)
+			} else {
+				c.log.Info("reconciler: the certificate was read again", "file", c.certFile)
+			}
+		}
+	}
+	return c.now, nil
+}
+
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
+}
