@@ -104,7 +104,7 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 	}
 	executors := []sandbox.Executor{executor}
 	if c.settings.cloudflare.AccountID != "" {
-		c.settings.cloudflare.Logger = c.log
+		c.settings.cloudflare.Logger, c.settings.cloudflare.Engine = c.log, c.Engine
 		account, err := deploy.NewExecutor(c.settings.cloudflare, keys)
 		if err != nil {
 			return nil, closers, err

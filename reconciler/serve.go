@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -250,9 +251,14 @@ func (c Config) executors(keys *seal.Keys) (all []sandbox.Executor, err error) {
 	if c.Cloudflare.AccountID == "" {
 		return all, nil
 	}
-	account, err := deploy.NewExecutor(c.Cloudflare, keys)
+	engine, err := docker.NewClient(c.Docker)
 	if err != nil {
 		return all, err
+	}
+	c.Cloudflare.Engine = func() (image.Engine, error) { return engine, nil }
+	account, err := deploy.NewExecutor(c.Cloudflare, keys, engine)
+	if err != nil {
+		return all, errors.Join(err, engine.Close())
 	}
 	return append(all, account), nil
 }

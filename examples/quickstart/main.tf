@@ -23,16 +23,7 @@ variable "backend" {
   default     = "docker"
 }
 
-variable "account_id" {
-  description = "The Cloudflare account, with backend = \"cloudflare\"."
-  type        = string
-  default     = null
-}
-
 locals {
-  image = (var.backend == "docker" ? sandbox_container_image.player.reference :
-  "registry.cloudflare.com/${var.account_id}/player@${sandbox_container_image.player.image_id}")
-
   settlers = ["did:plc:ada", "did:plc:brin", "did:plc:cleo", "did:plc:dov"]
   heroes   = ["did:plc:kira", "did:plc:thorn"]
 }
@@ -42,8 +33,8 @@ resource "sandbox_container_image" "player" {
   name = "sandbox-quickstart/player"
 
   build {
-    context    = "${path.module}/player"
-    dockerfile = var.backend == "docker" ? "Dockerfile" : "Dockerfile.cloudflare"
+    context  = "${path.module}/player"
+    platform = var.backend == "docker" ? null : "linux/amd64"
   }
 }
 
@@ -52,7 +43,7 @@ resource "sandbox_environment" "catan" {
   name          = "catan-7"
   type          = "catan"
   backend       = var.backend
-  image         = local.image
+  image         = sandbox_container_image.player.reference
   instance_type = "basic"
 
   network {
@@ -78,7 +69,7 @@ resource "sandbox_environment" "rpg" {
   name          = "rpg-3"
   type          = "rpg"
   backend       = var.backend
-  image         = local.image
+  image         = sandbox_container_image.player.reference
   instance_type = "basic"
 
   network {

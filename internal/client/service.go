@@ -18,7 +18,11 @@ func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return e, err
 	}
-	return e, c.call(ctx, request{method: http.MethodPut, path: path, body: p, slow: true, once: p.CreateOnly}, &e)
+	r := request{method: http.MethodPut, path: path, body: p, slow: true, once: p.CreateOnly}
+	if p.Backend == sandbox.Cloudflare { // which is brought images
+		r.longer = sandbox.ImageLimit
+	}
+	return e, c.call(ctx, r, &e)
 }
 
 // GetEnvironment implements sandbox.Environments.

@@ -34,6 +34,7 @@ type Engine interface {
 	ImageTag(ctx context.Context, source, target string) error
 	ImagePush(ctx context.Context, ref string, options image.PushOptions) (io.ReadCloser, error)
 	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
+	ImageSave(ctx context.Context, refs []string, options ...client.ImageSaveOption) (io.ReadCloser, error)
 	ImageRemove(ctx context.Context, ref string, options image.RemoveOptions) ([]image.DeleteResponse, error)
 	Info(ctx context.Context) (system.Info, error)
 	Ping(ctx context.Context) (types.Ping, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -34,7 +35,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
+	bounded, cancel := context.WithTimeout(ctx, provisionTimeout(x))
 	defer cancel()
 	ref := e.environmentRef(p.ID, instance)
 	if err := x.Check(bounded, ref, p.EnvironmentSpec); err != nil { // what is refused changes nothing
@@ -63,6 +64,14 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		return sandbox.Environment{}, e.abandonEnvironment(ctx, p, instance, before, err)
 	}
 	return e.GetEnvironment(ctx, p.ID)
+}
+
+// provisionTimeout bounds what a backend does to make an environment.
+func provisionTimeout(x sandbox.Executor) time.Duration {
+	if x.Capabilities().TakesImages {
+		return spawnTimeout + sandbox.ImageLimit
+	}
+	return spawnTimeout
 }
 
 // createEnvironment stores a new environment, or a destroyed one's next life.

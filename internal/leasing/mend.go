@@ -42,7 +42,7 @@ func (v *inventory) mend(ctx context.Context) error {
 }
 
 func (v *inventory) mendOne(ctx context.Context, env *ledger.Environment) error {
-	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
+	bounded, cancel := context.WithTimeout(ctx, provisionTimeout(v.x))
 	defer cancel()
 	found, err := v.x.Mend(bounded, v.engine.environmentRef(env.ID, v.instance), env.Spec)
 	if ctx.Err() != nil {

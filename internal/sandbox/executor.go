@@ -51,7 +51,12 @@ type Capabilities struct {
 	Confined bool
 	// Disk: a sandbox that was stopped finds its files as they were. Without, all but /data is gone.
 	Disk bool
+	// TakesImages: Provision brings the environment's image to the backend, for up to ImageLimit.
+	TakesImages bool
 }
+
+// ImageLimit bounds how long it may take to bring an image to a backend. What broke off goes on when it is repeated.
+const ImageLimit = 30 * time.Minute
 
 // EnvironmentRef names what an environment has on a backend instance.
 type EnvironmentRef struct {

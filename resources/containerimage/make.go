@@ -86,7 +86,7 @@ func (r *Resource) obtain(ctx context.Context, m, state, config *Model, c *regis
 
 func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) (string, diag.Diagnostics) {
 	const failed = "Pulling Image Failed"
-	auth, err := c.EngineAuth(pinned)
+	auth, err := c.EngineAuth(ctx, pinned)
 	if err != nil {
 		return "", diagnose.Failed(failed, err, nil)
 	}
@@ -137,7 +137,7 @@ func (r *Resource) tag(ctx context.Context, m *Model, tags []string) ([]string, 
 func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]string, diag.Diagnostics) {
 	const failed = "Pushing Image Failed"
 	name := m.Name.ValueString()
-	auth, err := c.EngineAuth(name)
+	auth, err := c.EngineAuth(ctx, name)
 	if err != nil {
 		return nil, diagnose.Failed(failed, err, nil)
 	}

@@ -57,7 +57,7 @@ func (s *shelf) put(t *testing.T, tag, says string) string {
 	id, err := builder.Build(t.Context(), spec, hash, nil)
 	s.w.Must(err)
 	s.w.Must(builder.Tag(t.Context(), id, s.name, tag))
-	auth, err := s.client.EngineAuth(s.name)
+	auth, err := s.client.EngineAuth(t.Context(), s.name)
 	s.w.Must(err)
 	digest, err := builder.Push(t.Context(), s.name, tag, auth)
 	s.w.Must(err)

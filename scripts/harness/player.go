@@ -18,25 +18,6 @@ func BuildPlayer(ctx context.Context, example, arch string) error {
 	return err
 }
 
-// AddGuest puts beside the built player what an image for Cloudflare needs: the guest, and the directories of its user.
-func AddGuest(ctx context.Context, root, example, arch string) error {
-	bin := filepath.Join(example, "player", "bin")
-	for _, dir := range []string{"workspace", "data", "run/secrets"} {
-		if err := os.MkdirAll(filepath.Join(bin, "root", dir), 0o755); err != nil {
-			return err
-		}
-		// A directory that is empty is not sent to the engine.
-		if err := os.WriteFile(filepath.Join(bin, "root", dir, ".keep"), nil, 0o600); err != nil {
-			return err
-		}
-	}
-	if err := os.RemoveAll(filepath.Join(bin, "guest")); err != nil {
-		return err
-	}
-	_, err := Output(ctx, filepath.Join(root, Binary), "reconciler", "guest", "--arch", arch, filepath.Join(bin, "guest"))
-	return err
-}
-
 // ImportPlayer makes an image that holds nothing but the example's player, which waits for input
 // for as long as it is given none.
 func ImportPlayer(ctx context.Context, example, image string) error {

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -89,7 +88,7 @@ func newQuickstart(root string, backend sandbox.Backend) *quickstart {
 		binary:     filepath.Join(root, harness.Binary),
 		reconciler: harness.NewReconciler(root, state),
 		terraform: harness.Terraform{Dir: example, State: state, Variables: map[string]string{
-			"backend": string(backend), "account_id": localaccount.ID,
+			"backend": string(backend),
 		}},
 	}
 }

@@ -37,6 +37,13 @@ type Deployer interface {
 	// Account returns the account's id, which is the backend instance, once Cloudflare has answered for it.
 	// Errors: NotFound, where the account has no workers.dev subdomain.
 	Account(ctx context.Context) (string, error)
+	// Prepare brings an image to the account's registry, for the deployment of a name, as a sandbox needs it: for
+	// linux/amd64, with the guest inside. It is named by a digest, in a registry or on the engine that the deployer
+	// was given, or by its id there. One in the account's registry that has the guest is taken as it is; what was
+	// prepared before is not sent again, nor looked for at its origin. Beside it, the image stays that the
+	// deployment has now, and older ones go. Errors: Invalid, when it is for another platform; NotFound with
+	// ReasonImageNotFound; CapacityExceeded, when the registry has no room; Failed.
+	Prepare(ctx context.Context, name, image string) (Prepared, error)
 	// Deploy makes a deployment, or brings it up to date. What is as wanted is not touched: a Worker that is
 	// uploaded resets its Durable Objects. Sandboxes that run go on with their image and size for
 	// Deployment.RolloutGrace. Errors: Invalid, naming the fields; Conflict, when a Worker of that name is
@@ -54,13 +61,21 @@ type Deployer interface {
 	Delete(ctx context.Context, name string) error
 }
 
+// Prepared is an image that a deployment can have.
+type Prepared struct {
+	// Reference is Deployment.Image.
+	Reference string
+	// Sent: the account's registry did not have it.
+	Sent bool
+}
+
 // Deployment is what an environment is deployed with.
 type Deployment struct {
 	// Name as DeploymentName returns it.
 	Name string
 	// Script is the Worker: one ES module (see Script).
 	Script []byte
-	// Image is what its containers run: a reference with a digest, in a registry that the account can read.
+	// Image is what its containers run: a reference with a digest, as Prepare gives it.
 	Image string
 	// Resources are those of each container: a size of sandbox.InstanceTypes, or one that Cloudflare lets
 	// one choose: 1 to 4 vCPU, at least 3 GiB of memory for each and at most 12 GiB, and at most 20 GB of

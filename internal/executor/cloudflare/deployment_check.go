@@ -20,7 +20,7 @@ const maxName = 63
 
 var (
 	deploymentName = regexp.MustCompile(`^sandbox-[a-z0-9]([a-z0-9-]{0,53}[a-z0-9])?$`)
-	imageDigest    = regexp.MustCompile(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+	imageDigest    = regexp.MustCompile(`^([^\s@]+@)?sha256:[0-9a-f]{64}$`)
 	unsafeInName   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
@@ -78,7 +78,7 @@ func (d Deployment) Check() error {
 		}
 	}
 	must(len(d.Script) > 0, "script", "must not be empty")
-	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as registry.cloudflare.com/ACCOUNT/game@sha256:…, not %q", d.Image)
+	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as ghcr.io/acme/game@sha256:… or the reference of a sandbox_container_image, not %q", d.Image)
 	must(d.MaxInstances >= 1, "max_instances", "must be at least 1, not %d", d.MaxInstances)
 	must(d.SigningKey != "", "signing_key", "must not be empty")
 	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace", "must be whole seconds, 0 or more, not %s", d.RolloutGrace)

@@ -57,7 +57,7 @@ type Executor struct {
 // deployed is a deployment as it was last seen.
 type deployed struct {
 	*Worker
-	image string
+	image string // as its environment names it
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -90,7 +90,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 // Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true}
+	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true}
 }
 
 // Instance implements sandbox.Executor: it is the account's id.
@@ -143,7 +143,7 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &deployed{w, s.Image}
+	d := &deployed{w, imageOf(s)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.workers[s.Name] = d

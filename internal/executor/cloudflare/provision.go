@@ -9,7 +9,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Check implements sandbox.Provisioner. Whether there is such an image only Deploy finds out.
+// What an environment's Worker is told of its image, in plain text, to be read back: how the environment names it, and
+// what was prepared of it.
+const (
+	variableImage    = "IMAGE"
+	variablePrepared = "IMAGE_PREPARED"
+)
+
+// Check implements sandbox.Provisioner. Whether there is such an image only Provision finds out.
 func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
@@ -25,7 +32,7 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 	return d.Check()
 }
 
-// deployment is what an environment is deployed with.
+// deployment is what an environment is deployed with, once its image is prepared.
 func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
@@ -38,12 +45,32 @@ func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.Environme
 	}, nil
 }
 
+// prepare is deployment with its image prepared, and whether that had to be sent.
+func (e *Executor) prepare(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
+	if err := e.Check(ctx, ref, spec); err != nil {
+		return d, false, err
+	}
+	if d, err = e.deployment(ref, spec); err != nil {
+		return d, false, err
+	}
+	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image)
+	d.Image = p.Reference
+	d.Variables = map[string]string{variableImage: spec.Image, variablePrepared: p.Reference}
+	return d, p.Sent, err
+}
+
+// imageOf is the image of a site as its environment names it. Between the change of its Worker and that of its
+// application it is the application's.
+func imageOf(s Site) string {
+	if named := s.Variables[variableImage]; named != "" && s.Variables[variablePrepared] == s.Image {
+		return named
+	}
+	return s.Image
+}
+
 // Provision implements sandbox.Provisioner.
 func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := e.Check(ctx, ref, spec); err != nil {
-		return err
-	}
-	d, err := e.deployment(ref, spec)
+	d, _, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return err
 	}
@@ -87,22 +114,22 @@ func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref sandbox.Envir
 
 // Mend implements sandbox.Provisioner: what differs from what was deployed is deployed again.
 func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
-	if err := e.Check(ctx, ref, spec); err != nil {
-		return "", err
-	}
-	d, err := e.deployment(ref, spec)
+	d, sent, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return "", err
 	}
-	site, err := e.deployer.Find(ctx, d.Name)
 	var found string
+	if sent {
+		found = "its image was not in the account's registry"
+	}
+	site, err := e.deployer.Find(ctx, d.Name)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		found = "nothing of its deployment is there"
 	case err != nil:
 		return "", err
 	default:
-		found = describe(d.Differences(site))
+		found = strings.Trim(found+"; "+describe(d.Differences(site)), "; ")
 	}
 	if found == "" {
 		return "", nil

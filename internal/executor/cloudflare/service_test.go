@@ -37,7 +37,7 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{T: t, account: cloudflaretest.StartAccount(t), token: webhook.NewToken()}
-	h.image = h.account.Reference(t, cloudflaretest.Busybox(t))
+	h.image = cloudflaretest.ImageID(t, dockertest.Busybox(t))
 	dir := t.TempDir()
 	for name, line := range map[string]string{"tokens": "test " + h.token, "secrets": webhook.NewSecret()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(line+"\n"), 0o600); err != nil {

@@ -49,7 +49,7 @@ resource "sandbox_lease" "ann" {
 output "standing" {
   value = "${sandbox_lease.ann.status} ${sandbox_environment.game.sleep_mode} ${sandbox_environment.game.estimated_monthly_cost_usd}"
 }
-`, a.ID, a.URL, a.Reference(t, cloudflaretest.Busybox(t)), more)
+`, a.ID, a.URL, cloudflaretest.ImageID(t, dockertest.Busybox(t)), more)
 	}
 	c := providertest.NewCLI(t, program, configuration("network {}"))
 	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")

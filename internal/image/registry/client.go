@@ -1,9 +1,12 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"maps"
 	"time"
 
 	dockerregistry "github.com/docker/docker/api/types/registry"
@@ -28,11 +31,55 @@ type Credentials struct {
 
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
-	given map[string]Credentials // by registry
+	given  map[string]Credentials // by registry
+	logins map[string]Login       // by registry
+	wait   time.Duration
 }
 
 // New returns a client. given are credentials by registry, named as Host does.
-func New(given map[string]Credentials) *Client { return &Client{given} }
+func New(given map[string]Credentials) *Client { return &Client{given: given} }
+
+// Login returns the credentials of a registry that change: it is called before every request. Its errors carry a code.
+type Login func(context.Context) (username string, password sandbox.Secret, err error)
+
+// With returns a client that also speaks to a registry, named as Host does, by a login. Credentials that are given
+// for it take precedence.
+func (c *Client) With(host string, l Login) *Client {
+	other := *c
+	other.logins = maps.Clone(c.logins)
+	if other.logins == nil {
+		other.logins = make(map[string]Login, 1)
+	}
+	other.logins[host] = l
+	return &other
+}
+
+// Waiting returns a client that waits this long before it repeats what failed for now, and longer each time. The
+// default is one second; it is tried three times.
+func (c *Client) Waiting(first time.Duration) *Client {
+	other := *c
+	other.wait = first
+	return &other
+}
+
+// session is how a login is asked by requests.
+type session struct{ login Login }
+
+// AuthorizationContext implements authn.ContextAuthenticator.
+func (s session) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, error) {
+	username, password, err := s.login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &authn.AuthConfig{Username: username, Password: string(password)}, nil
+}
+
+// Authorization implements authn.Authenticator, for those that have no context.
+func (s session) Authorization() (*authn.AuthConfig, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	return s.AuthorizationContext(ctx)
+}
 
 // Host returns the registry of a repository or reference: "host[:port]", "index.docker.io" for
 // Docker Hub. Errors: Invalid.
@@ -57,13 +104,16 @@ func (c *Client) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	if given := c.given[of.RegistryStr()]; given.Username != "" {
 		return &authn.Basic{Username: given.Username, Password: string(given.Password)}, nil
 	}
+	if login := c.logins[of.RegistryStr()]; login != nil {
+		return session{login}, nil
+	}
 	return authn.DefaultKeychain.Resolve(of)
 }
 
 // EngineAuth returns what a Docker Engine needs to push to, or pull from, the registry of a
 // reference: the value of its X-Registry-Auth header, which is a secret. Errors: Invalid, when
-// Docker's configuration cannot be read or its credential helper fails.
-func (c *Client) EngineAuth(ref string) (string, error) {
+// Docker's configuration cannot be read or its credential helper fails; those of a login.
+func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 	parsed, err := parse(ref)
 	if err != nil {
 		return "", err
@@ -73,7 +123,10 @@ func (c *Client) EngineAuth(ref string) (string, error) {
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
 	}
-	auth, err := found.Authorization()
+	auth, err := authn.Authorization(ctx, found)
+	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
+		return "", own
+	}
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
 	}
@@ -96,5 +149,6 @@ func (c *Client) options(ctx context.Context, ref name.Reference) ([]remote.Opti
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(rt), remote.WithAuthFromKeychain(c),
 		remote.WithUserAgent("terraform-provider-sandbox"),
+		remote.WithRetryBackoff(remote.Backoff{Duration: cmp.Or(c.wait, time.Second), Factor: 3, Jitter: 0.1, Steps: 3}),
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
@@ -22,6 +23,8 @@ func coded(err error, format string, args ...any) error {
 	code, next := sandbox.Unavailable, ""
 	var answer *transport.Error
 	switch {
+	case errors.As(err, &answer) && forgotten(answer):
+		next = ". It has removed a part of the image meanwhile: repeat it, and the part is sent again"
 	case errors.As(err, &answer):
 		code, next = codeOf(answer.StatusCode)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -34,15 +37,27 @@ func coded(err error, format string, args ...any) error {
 	return e
 }
 
+// forgotten reports that a registry does not know a part which it was given before: an upload that was begun, or a
+// layer that it has cleaned away before its image came.
+func forgotten(answer *transport.Error) bool {
+	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.BlobUploadUnknownErrorCode || d.Code == transport.BlobUploadInvalidErrorCode
+	})
+}
+
 // codeOf returns the code of a registry's HTTP status, and what to do about it.
 func codeOf(status int) (code sandbox.Code, next string) {
 	switch {
 	case status == http.StatusNotFound:
 		return sandbox.NotFound, ""
 	case status == http.StatusUnauthorized:
-		return sandbox.Unauthenticated, ". Check the name and password of registry_auth or, without one, log in with docker login"
+		return sandbox.Unauthenticated, ". Check the name and password of registry_auth or, without one, log in with docker login; to Cloudflare's registry its API token leads"
 	case status == http.StatusForbidden:
 		return sandbox.Forbidden, ". These credentials do not allow it"
+	case status == http.StatusRequestEntityTooLarge:
+		return sandbox.Invalid, ". The registry takes no layer of that size: make smaller ones, with more steps of the Dockerfile"
+	case status == http.StatusPaymentRequired, status == http.StatusInsufficientStorage:
+		return sandbox.CapacityExceeded, ". The registry has no room left: remove images that nothing uses"
 	case status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented:
 		return sandbox.Forbidden, ". The registry does not offer this"
 	case status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:

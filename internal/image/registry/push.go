@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
@@ -72,6 +73,17 @@ func send(ctx context.Context, rt http.RoundTripper, method, url string, want ..
 	default:
 		return found.String(), nil
 	}
+}
+
+// Push sends an image to a reference. What the registry has already, in that repository or in the one that a layer was
+// read from, is not sent; so a push that broke off is resumed by the next one. There is no time limit but ctx. Errors:
+// Invalid, Unauthenticated, Forbidden, CapacityExceeded, Unavailable, Timeout.
+func (c *Client) Push(ctx context.Context, ref string, img v1.Image) error {
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return err
+	}
+	return coded(remote.Write(parsed, img, options...), "push %s", parsed)
 }
 
 // Copy copies an image, with all its platforms, from one reference to others, which may be in other

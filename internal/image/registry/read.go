@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -82,7 +83,8 @@ func describe(img v1.Image) (Image, error) {
 	return found, nil
 }
 
-// platformImage returns what a reference stands for on a platform: an image of several, or its only one.
+// platformImage returns what a reference stands for on a platform: an image of several, or its only one, whatever
+// that is for.
 func (c *Client) platformImage(ref name.Reference, platform string, options []remote.Option) (v1.Image, error) {
 	wanted, err := v1.ParsePlatform(platform)
 	if err != nil {
@@ -104,13 +106,28 @@ func (c *Client) platformImage(ref name.Reference, platform string, options []re
 	if err != nil {
 		return nil, coded(err, "read %s", ref)
 	}
+	var others []string
 	for _, entry := range list.Manifests {
-		if entry.Platform != nil && entry.Platform.Satisfies(*wanted) {
+		switch {
+		case entry.Platform == nil:
+		case entry.Platform.Satisfies(*wanted):
 			img, err := index.Image(entry.Digest)
 			return img, coded(err, "read %s", ref)
+		case entry.Platform.OS != "unknown": // so builders mark what is no image
+			others = append(others, entry.Platform.String())
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "registry: %s has no image for %s", ref, platform)
+	return nil, sandbox.Errorf(sandbox.NotFound, "registry: %s has no image for %s, only for: %s", ref, platform, strings.Join(others, ", "))
+}
+
+// Open returns an image for reading, of a platform where the reference stands for several. It is read as it is used,
+// until ctx ends. Errors: as Digest.
+func (c *Client) Open(ctx context.Context, ref, platform string) (v1.Image, error) {
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return c.platformImage(parsed, platform, options)
 }
 
 // Tags returns the tags of a repository, in the registry's order. Errors: NotFound, Invalid,

@@ -186,7 +186,7 @@ func TestDockersOwnCredentials(t *testing.T) {
 	for ref, want := range map[string]string{
 		"file.example.com/player:v1": "of-file s2", "helper.example.com/player": "of-helper s1", "given.example.com/player": "given s3", "player": " ",
 	} {
-		header, err := c.EngineAuth(ref)
+		header, err := c.EngineAuth(t.Context(), ref)
 		must(t, err)
 		decoded, err := base64.URLEncoding.DecodeString(header)
 		must(t, err)

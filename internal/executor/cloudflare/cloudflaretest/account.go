@@ -33,12 +33,12 @@ func StartAccount(t testing.TB, change ...func(*localaccount.Config)) *Account {
 	return &Account{Account: a, ID: localaccount.ID}
 }
 
-// Reference returns how a deployment names an image of the engine's.
-func (a *Account) Reference(t testing.TB, image string) string {
+// ImageID returns how an environment names an image that nothing but the engine has.
+func ImageID(t testing.TB, image string) string {
 	t.Helper()
 	found, err := dockertest.Engine(t).ImageInspect(t.Context(), image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return localaccount.Reference(found.ID)
+	return found.ID
 }

@@ -40,6 +40,11 @@ func Reference(image string) string { return image + "@sha256:" + strings.Repeat
 // Account implements cloudflare.Deployer.
 func (d *Deployer) Account(context.Context) (string, error) { return d.account, nil }
 
+// Prepare implements cloudflare.Deployer: images have the guest.
+func (d *Deployer) Prepare(_ context.Context, _, image string) (cloudflare.Prepared, error) {
+	return cloudflare.Prepared{Reference: image}, nil
+}
+
 // Deploy implements cloudflare.Deployer. A deployment that is there is changed by making it anew: nothing of it
 // is kept.
 func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloudflare.Site, error) {

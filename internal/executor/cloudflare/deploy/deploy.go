@@ -32,6 +32,7 @@ import (
 	"github.com/cloudflare/cloudflare-go/v7/workers"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -48,11 +49,17 @@ type Config struct {
 	Token sandbox.Secret
 	// BaseURL is the API's; "" means Cloudflare's.
 	BaseURL string
+	// Registry is the address of the account's registry; "" means Cloudflare's.
+	Registry string
+	// Engine is asked for images that no registry has; nil means that there is none.
+	Engine func() (image.Engine, error) `json:"-"`
 	// HTTP carries the requests; nil means a client of its own.
 	HTTP   *http.Client `json:"-"`
 	Logger *slog.Logger `json:"-"` // nil means none; it never sees the token
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
+	// Now is what credentials of the registry hold from; nil means time.Now.
+	Now func() time.Time `json:"-"`
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
 	WaitMin, WaitMax time.Duration
 }
@@ -62,6 +69,7 @@ func (c *Config) FillIn(getenv func(string) string) {
 	c.AccountID = cmp.Or(c.AccountID, getenv(EnvAccount))
 	c.Token = cmp.Or(c.Token, sandbox.Secret(getenv(EnvToken)))
 	c.BaseURL = cmp.Or(c.BaseURL, getenv(EnvURL))
+	c.Registry = cmp.Or(c.Registry, getenv(EnvRegistry))
 }
 
 func (c Config) check() error {
@@ -85,6 +93,10 @@ type Deployer struct {
 	workers   *workers.WorkerService
 	databases *d1.DatabaseService
 	buckets   *r2.BucketService
+	registry  *Registry
+	// wait is how long the registry is waited for at first; 0 means as long as its client does.
+	wait   time.Duration
+	engine func() (image.Engine, error)
 }
 
 var _ cloudflare.Deployer = (*Deployer)(nil)
@@ -103,14 +115,21 @@ func New(cfg Config) (*Deployer, error) {
 		option.WithBaseURL(cfg.BaseURL), option.WithAPIToken(string(cfg.Token)),
 		option.WithHTTPClient(transport), option.WithMaxRetries(0), // transport repeats what may be
 	}
-	return &Deployer{
+	d := &Deployer{
 		account:   cfg.AccountID,
 		api:       &api{base: cfg.BaseURL + "/accounts/" + cfg.AccountID, token: cfg.Token, transport: transport},
 		workers:   workers.NewWorkerService(options...),
 		databases: d1.NewDatabaseService(options...),
 		buckets:   r2.NewBucketService(options...),
-	}, nil
+		wait:      cfg.WaitMin,
+		engine:    cfg.Engine,
+	}
+	d.registry = newRegistry(d, cfg)
+	return d, nil
 }
+
+// Registry returns the account's registry.
+func (d *Deployer) Registry() *Registry { return d.registry }
 
 // Close releases the connections that nothing uses.
 func (d *Deployer) Close() error {
@@ -183,7 +202,7 @@ func (d *Deployer) Delete(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return nil
+	return d.removeImages(ctx, name)
 }
 
 // isAbsent reports that Cloudflare has answered that something is not there.

@@ -20,15 +20,16 @@ const (
 // keyPurpose is what the Workers' keys are derived for.
 const keyPurpose = "signing keys of Cloudflare Workers"
 
-// Executor is the executor of one account, with the deployer that it owns.
+// Executor is the executor of one account, with what it owns.
 type Executor struct {
 	*cloudflare.Executor
-	deployer io.Closer
+	owned []io.Closer
 }
 
 // NewExecutor returns the executor of an account, whose Workers' keys are derived from keys: they are the same for
-// everybody who has the same key file. It does not connect. Errors: Invalid; as seal.Keys.
-func NewExecutor(cfg Config, keys *seal.Keys) (*Executor, error) {
+// everybody who has the same key file. It does not connect. What it is given to own it closes with itself. Errors:
+// Invalid; as seal.Keys.
+func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, error) {
 	d, err := New(cfg)
 	if err != nil {
 		return nil, err
@@ -41,8 +42,14 @@ func NewExecutor(cfg Config, keys *seal.Keys) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Executor{x, d}, nil
+	return &Executor{x, append([]io.Closer{d}, owned...)}, nil
 }
 
 // Close releases all connections.
-func (x *Executor) Close() error { return errors.Join(x.Executor.Close(), x.deployer.Close()) }
+func (x *Executor) Close() error {
+	err := x.Executor.Close()
+	for _, o := range x.owned {
+		err = errors.Join(err, o.Close())
+	}
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -15,13 +16,15 @@ import (
 func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
-	d, err := deploy.New(deploy.Config{AccountID: a.ID, Token: a.Token, BaseURL: a.URL})
+	d, err := deploy.New(deploy.Config{AccountID: a.ID, Token: a.Token, BaseURL: a.URL, Engine: func() (image.Engine, error) { return dockertest.Engine(t), nil }})
 	must(t, err)
 	script, err := cloudflare.Script()
 	must(t, err)
 	want := wanted()
 	want.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "catan-7") // of which containers are called
-	want.Script, want.Image = script, a.Reference(t, cloudflaretest.Busybox(t))
+	prepared, err := d.Prepare(t.Context(), want.Name, cloudflaretest.ImageID(t, dockertest.Busybox(t)))
+	must(t, err)
+	want.Script, want.Image = script, prepared.Reference
 	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-"+want.Name+"-") })
 	site, err := d.Deploy(t.Context(), want)
 	must(t, err)

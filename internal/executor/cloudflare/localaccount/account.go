@@ -1,5 +1,5 @@
-// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it, and what is deployed
-// to it runs in miniflare, with its containers on the local Docker Engine. They are called workerd-NAME-Sandbox-…
+// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it and has its registry, and what
+// is deployed to it runs in miniflare, with its containers on the local Docker Engine, which gets its images from there. They are called workerd-NAME-Sandbox-…
 // by the deployment's name, and are removed with the account.
 //
 // What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
@@ -48,7 +48,7 @@ type Account struct {
 	Token sandbox.Secret
 	API   *localapi.Server
 
-	images  *shelled
+	images  *images
 	runtime *miniflare.Runtime
 	server  *http.Server
 	served  chan error
@@ -58,7 +58,7 @@ type Account struct {
 func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
-		return nil, fmt.Errorf("run a Cloudflare account: connect to the Docker Engine: %w", err)
+		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -79,7 +79,7 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
 	}
-	images := &shelled{engine: engine, made: map[string]string{}}
+	images := newImages(engine, listener.Addr().String())
 	workers, err := miniflare.Start(miniflare.Config{
 		Worker: cfg.Worker, State: cfg.State, Engine: engine.DaemonHost(), Sidecar: sidecar, Image: images.ofReference, Log: cfg.Log,
 	})
@@ -95,6 +95,7 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 		runtime = cfg.Runtime(workers)
 	}
 	a.API = localapi.New(localapi.Config{Token: string(a.Token), Runtime: runtime})
+	images.api = a.API
 	a.server = &http.Server{Handler: a.API, ReadHeaderTimeout: time.Minute}
 	go func() { a.served <- a.server.Serve(listener) }() // ends with Close
 	return a, nil
@@ -126,6 +127,3 @@ func CheckEngine(ctx context.Context, engine *client.Client) error {
 	}
 	return errors.New("the Docker Engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
 }
-
-// Reference returns how a deployment names an image of the engine's: by the digest that is its id there.
-func Reference(imageID string) string { return "registry.cloudflare.com/" + ID + "/local@" + imageID }

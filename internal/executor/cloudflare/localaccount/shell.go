@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,15 +31,6 @@ type shelled struct {
 
 	mu   sync.Mutex // guards what follows, and lets one image be made at a time
 	made map[string]string
-}
-
-// ofReference returns what to run of a deployment's image.
-func (s *shelled) ofReference(ctx context.Context, reference string) (string, error) {
-	_, id, pinned := strings.Cut(reference, "@") // as Reference makes it
-	if !pinned {
-		return "", fmt.Errorf("image %s has no digest", reference)
-	}
-	return s.image(ctx, id)
 }
 
 // image returns what to run of an image: itself, or its like with a shell.
@@ -123,5 +113,5 @@ func (s *shelled) close() error {
 			all = errors.Join(all, fmt.Errorf("remove image %s: %w", made, err))
 		}
 	}
-	return errors.Join(all, s.engine.Close())
+	return all
 }

@@ -6,7 +6,8 @@
 //   - a container application belongs to one namespace for ever, a namespace to one application, and it outlives
 //     its Worker;
 //   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
-//   - a secret is never given back.
+//   - a secret is never given back;
+//   - the account's registry, which is at the API's own address, takes short-lived credentials only.
 //
 // What Cloudflare does beyond that is unproven by it: quotas, how long it takes until all of it knows of a
 // change, and what a rollout does.
@@ -54,7 +55,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Server is the API of one account. It is an http.Handler, for URLs that begin with /client/v4.
+// Server is the API of one account, and its registry. It is an http.Handler, for URLs that begin with /client/v4 and
+// /v2.
 type Server struct {
 	cfg Config
 	mux *http.ServeMux
@@ -65,6 +67,8 @@ type Server struct {
 	applications map[string]*application
 	databases    map[string]string            // names by id
 	buckets      map[string]map[string][]byte // objects by bucket and key
+
+	images *images
 }
 
 // New returns a server of an account that has nothing.
@@ -76,8 +80,10 @@ func New(cfg Config) *Server {
 		cfg: cfg, mux: http.NewServeMux(), lacking: map[string]bool{}, scripts: map[string]*script{},
 		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{},
 	}
+	s.images = newImages(cfg.Now)
 	s.routeWorkers()
 	s.routeContainers()
+	s.routeRegistry()
 	s.routeStorage()
 	return s
 }
@@ -145,6 +151,10 @@ func (s *Server) handle(pattern string, answerTo func(*http.Request, []byte) ans
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/v2/") {
+		s.serveRegistry(w, r)
+		return
+	}
 	token, bears := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !bears || (s.cfg.Token != "" && token != s.cfg.Token) {
 		write(w, failed(http.StatusUnauthorized, 1000, "Invalid API Token"))
@@ -198,7 +208,7 @@ func asUUID(id string) string {
 func (s *Server) Holding() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]int{"workers": len(s.scripts), "applications": len(s.applications), "databases": len(s.databases), "buckets": len(s.buckets)}
+	all := map[string]int{"workers": len(s.scripts), "applications": len(s.applications), "databases": len(s.databases), "buckets": len(s.buckets), "images": len(s.Images())}
 	for kind, n := range all {
 		if n == 0 {
 			delete(all, kind)

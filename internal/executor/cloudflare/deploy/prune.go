@@ -1,0 +1,77 @@
+package deploy
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// prune removes a deployment's images but the one of a tag and the one that its application has: instances that are
+// started before the rollout has reached them need that.
+func (d *Deployer) prune(ctx context.Context, name, tag string) error {
+	all, err := d.listApplications(ctx, name)
+	if err != nil {
+		return err
+	}
+	var used []string
+	for _, a := range all {
+		used = append(used, digestOf(a.Configuration.Image))
+	}
+	return d.dropTags(ctx, name, func(s *shelf, t string) (bool, error) {
+		if t == tag {
+			return true, nil
+		}
+		digest, err := s.client.Digest(ctx, s.name+":"+t, "")
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return false, nil
+		}
+		return slices.Contains(used, digest), err
+	})
+}
+
+// removeImages removes all images of a deployment.
+func (d *Deployer) removeImages(ctx context.Context, name string) error {
+	return d.dropTags(ctx, name, func(*shelf, string) (bool, error) { return false, nil })
+}
+
+// dropTags removes the tags of a deployment that are not to stay. An image without tags goes when the registry
+// collects, and with it the layers that no other has.
+func (d *Deployer) dropTags(ctx context.Context, name string, stays func(*shelf, string) (bool, error)) error {
+	return d.onShelf(ctx, "remove images of "+name, func(s *shelf) error {
+		tags, err := s.client.Tags(ctx, s.name)
+		if sandbox.CodeOf(err) == sandbox.NotFound { // nothing was ever prepared
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		dropped := false
+		for _, tag := range tags {
+			if !strings.HasPrefix(tag, tagOf(name, "")) {
+				continue
+			}
+			stay, err := stays(s, tag)
+			if err != nil {
+				return err
+			}
+			if stay {
+				continue
+			}
+			if err := s.client.DeleteTag(ctx, s.name+":"+tag); err != nil {
+				return err
+			}
+			dropped = true
+		}
+		if !dropped {
+			return nil
+		}
+		switch err := s.client.Collect(ctx, s.host); sandbox.CodeOf(err) {
+		case sandbox.NotFound, sandbox.Forbidden: // it frees room by itself
+			return nil
+		default:
+			return err
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package localaccount
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/jsonmessage"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// loadLimit bounds how long an image takes from the account's registry to the engine.
+const loadLimit = 10 * time.Minute
+
+// images are those of the account's registry, as they are brought to the engine that runs them.
+type images struct {
+	host    string // the registry's address
+	api     *localapi.Server
+	engine  *client.Client
+	shelled *shelled
+	name    string // what this account's images are called on the engine, nobody else's
+
+	mu     sync.Mutex // guards loaded, and lets one image be loaded at a time
+	loaded map[string]string
+}
+
+func newImages(engine *client.Client, host string) *images {
+	return &images{
+		host: host, engine: engine, shelled: &shelled{engine: engine, made: map[string]string{}},
+		name: "sandbox-cloudflare-local/" + sandbox.RandomIDs(12), loaded: map[string]string{},
+	}
+}
+
+// ofReference returns what to run of a deployment's image.
+func (l *images) ofReference(ctx context.Context, reference string) (string, error) {
+	loaded, err := l.load(ctx, reference)
+	if err != nil {
+		return "", err
+	}
+	return l.shelled.image(ctx, loaded)
+}
+
+// load returns what the engine calls an image of the registry, once it has it.
+func (l *images) load(ctx context.Context, reference string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if there := l.loaded[reference]; there != "" {
+		return there, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
+	defer cancel()
+	img, err := l.registry().Open(ctx, reference, "linux/amd64")
+	if err != nil {
+		return "", err
+	}
+	_, digest, _ := strings.Cut(reference, "@sha256:")
+	if _, err := hex.DecodeString(digest); err != nil || len(digest) < 12 {
+		return "", fmt.Errorf("image %s has no digest", reference)
+	}
+	tag, err := name.NewTag(l.name + ":" + digest[:12])
+	if err != nil {
+		return "", err
+	}
+	packed, pack := io.Pipe()
+	go func() { pack.CloseWithError(tarball.Write(tag, img, pack)) }() // ends with the pipe
+	defer packed.Close()
+	answer, err := l.engine.ImageLoad(ctx, packed)
+	if err != nil {
+		return "", fmt.Errorf("load image %s into the Docker Engine: %w", reference, err)
+	}
+	defer answer.Body.Close()
+	if err := jsonmessage.DisplayJSONMessagesStream(answer.Body, io.Discard, 0, false, nil); err != nil {
+		return "", fmt.Errorf("load image %s into the Docker Engine: %w", reference, err)
+	}
+	l.loaded[reference] = l.name + ":" + digest[:12]
+	return l.loaded[reference], nil
+}
+
+func (l *images) registry() *registry.Client {
+	return registry.New(nil).With(l.host, func(context.Context) (string, sandbox.Secret, error) {
+		username, password := l.api.Credentials(ID, loadLimit)
+		return username, sandbox.Secret(password), nil
+	})
+}
+
+// close removes what was loaded, from which nothing runs any more.
+func (l *images) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
+	defer cancel()
+	errs := []error{l.shelled.close()}
+	for _, ref := range l.loaded {
+		_, err := l.engine.ImageRemove(ctx, ref, image.RemoveOptions{Force: true, PruneChildren: true})
+		if err != nil && !cerrdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", ref, err))
+		}
+	}
+	clear(l.loaded)
+	return errors.Join(append(errs, l.engine.Close())...)
+}
