@@ -66,7 +66,7 @@ var steps = []step{
 type onCloudflare struct{ account *cloudflaretest.Account }
 
 func (g onCloudflare) place(w *world, spec *sandbox.EnvironmentSpec) {
-	spec.Backend, spec.Image = sandbox.Cloudflare, g.account.Reference(w, cloudflaretest.Busybox(w))
+	spec.Backend, spec.Image = sandbox.Cloudflare, cloudflaretest.ImageID(w, dockertest.Busybox(w))
 	spec.Resources, _ = sandbox.ResourcesOf("lite")
 }
 

@@ -62,7 +62,8 @@ func (l *images) load(ctx context.Context, reference string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
-	img, err := l.registry().Open(ctx, reference, "linux/amd64")
+	_, path, _ := strings.Cut(reference, "/") // whatever it is reached by
+	img, err := l.registry().Open(ctx, l.host+"/"+path, "linux/amd64")
 	if err != nil {
 		return "", err
 	}

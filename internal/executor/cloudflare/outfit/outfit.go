@@ -158,5 +158,5 @@ func layerOf(program []byte, of types.MediaType) (v1.Layer, error) {
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
-	}, tarball.WithMediaType(kind))
+	}, tarball.WithMediaType(kind), tarball.WithCompressedCaching)
 }
