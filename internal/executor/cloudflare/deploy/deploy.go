@@ -53,6 +53,8 @@ type Config struct {
 	Registry string
 	// Engine is asked for images that no registry has; nil means that there is none.
 	Engine func() (image.Engine, error) `json:"-"`
+	// Guest is the program that images are given; nil means the one of this build.
+	Guest []byte `json:"-"`
 	// HTTP carries the requests; nil means a client of its own.
 	HTTP   *http.Client `json:"-"`
 	Logger *slog.Logger `json:"-"` // nil means none; it never sees the token
@@ -97,6 +99,7 @@ type Deployer struct {
 	// wait is how long the registry is waited for at first; 0 means as long as its client does.
 	wait   time.Duration
 	engine func() (image.Engine, error)
+	guest  []byte
 }
 
 var _ cloudflare.Deployer = (*Deployer)(nil)
@@ -123,6 +126,7 @@ func New(cfg Config) (*Deployer, error) {
 		buckets:   r2.NewBucketService(options...),
 		wait:      cfg.WaitMin,
 		engine:    cfg.Engine,
+		guest:     cfg.Guest,
 	}
 	d.registry = newRegistry(d, cfg)
 	return d, nil

@@ -84,7 +84,10 @@ func (d *Deployer) Prepare(ctx context.Context, name, ref string) (p cloudflare.
 	if err := cloudflare.CheckDeploymentName(name); err != nil {
 		return p, err
 	}
-	program, err := guest.Binary("amd64")
+	program := d.guest
+	if program == nil {
+		program, err = guest.Binary("amd64")
+	}
 	if err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "cloudflare: prepare image %s: %w", ref, err)
 	}
