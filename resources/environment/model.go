@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -48,6 +49,7 @@ type Model struct {
 	ForceDestroy     types.Bool     `tfsdk:"force_destroy"`
 	ExpectedUsage    *Usage         `tfsdk:"expected_usage"`
 	MaxMonthlyCost   types.String   `tfsdk:"max_monthly_cost_usd"`
+	Timeouts         timeouts.Value `tfsdk:"timeouts"`
 
 	ID               types.String `tfsdk:"id"`
 	Owner            types.String `tfsdk:"owner"`

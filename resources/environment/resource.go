@@ -24,8 +24,12 @@ var (
 	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
 )
 
-// destroyTimeout bounds a destroy, which waits until the environment's sandboxes are gone.
-const destroyTimeout = 10 * time.Minute
+// Timeouts where the configuration has none. A destroy waits until the environment's sandboxes are gone.
+const (
+	createTimeout = 15 * time.Minute
+	updateTimeout = 15 * time.Minute
+	deleteTimeout = 10 * time.Minute
+)
 
 // NewResource returns the resource, not configured.
 func NewResource() resource.Resource { return &Resource{} }
@@ -51,9 +55,13 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
 	values, diags := secretValues(ctx, secrets, types.MapNull(types.StringType))
 	resp.Diagnostics.Append(diags...)
+	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	const failed = "Creating Environment Failed"
 	svc, err := r.Provider.Open(ctx)
 	if err != nil {
@@ -163,9 +171,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("secrets"), &sent)...)
 	values, diags := secretValues(ctx, secrets, sent)
 	resp.Diagnostics.Append(diags...)
+	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	const failed = "Updating Environment Failed"
 	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {
@@ -191,11 +203,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	timeout, diags := m.Timeouts.Delete(ctx, deleteTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	const failed = "Destroying Environment Failed"
-	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err != nil {

@@ -139,6 +139,31 @@ func TestAccEnvironment(t *testing.T) {
 	})
 }
 
+// A time that is too short makes nothing, and the next apply begins anew; one for the destroy holds too.
+func TestAccEnvironmentTimeouts(t *testing.T) {
+	t.Parallel()
+	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		within := func(operation string) string {
+			return provider + minimal(w, "timeouts {\n    "+operation+" = \"1ns\"\n  }")
+		}
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             destroyed(w, w.Name),
+			Steps: []resource.TestStep{
+				{Config: within("create"), ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*deadline exceeded`)},
+				{Config: provider + minimal(w, "")},
+				{
+					Config:      strings.Replace(within("update"), "network {", "ttl = \"1h\"\n  network {", 1),
+					ExpectError: regexp.MustCompile(`(?s)Updating Environment Failed.*deadline exceeded`),
+				},
+				{Config: within("delete")},
+				{Config: within("delete"), Destroy: true, ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*deadline exceeded`)},
+				{Config: provider + minimal(w, "ttl = \"1h\"")},
+			},
+		})
+	})
+}
+
 func destroyed(w *providertest.World, names ...string) func(*terraform.State) error {
 	return func(*terraform.State) error {
 		service := w.Service()

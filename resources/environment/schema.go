@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
@@ -24,10 +25,11 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 )
 
 // Schema describes the resource.
-func (r *Resource) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "An environment is a game, campaign or task whose agents lease sandboxes. It decides what every lease gets: " +
 			"image, size, network, time to live and the conditions that end it.\n\n" +
@@ -36,6 +38,11 @@ func (r *Resource) Schema(_ context.Context, _ resource.SchemaRequest, resp *res
 		Attributes: attributes(),
 		Blocks:     blocks(),
 	}
+	resp.Schema.Blocks["timeouts"] = timeout.Block(ctx, timeouts.Opts{
+		Create: true, CreateDescription: "How long making the environment may take. Default: `15m`.",
+		Update: true, UpdateDescription: "How long changing it may take, secrets of living sandboxes included. Default: `15m`.",
+		Delete: true, DeleteDescription: "How long to wait until nothing is left of it. Default: `10m`.",
+	})
 }
 
 func attributes() map[string]schema.Attribute {
