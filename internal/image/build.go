@@ -49,9 +49,14 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 
 // byClassic sends the context to the engine's classic builder as an archive.
 func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
-	sending := spec.send(hash)
 	options := spec.buildOptions(hash)
 	options.Version = build.BuilderV1
+	if spec.Registries != nil {
+		if options.AuthConfigs, err = spec.Registries.ForPulls(); err != nil {
+			return "", err
+		}
+	}
+	sending := spec.send(hash)
 	id, err = carryOut(ctx, engine, spec, sending.body, options, log)
 	if cause := sending.stop(); cause != nil {
 		return "", cause

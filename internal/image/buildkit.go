@@ -92,6 +92,9 @@ func openSession(ctx context.Context, engine Engine, spec Spec, files *offer) (*
 		values[id] = []byte(secret)
 	}
 	s.Allow(secretsprovider.FromMap(values))
+	if spec.Registries != nil {
+		s.Allow(credentials{registries: spec.Registries})
+	}
 	s.Allow(filesync.NewFSSyncProvider(files.dirs))
 	opened := &buildSession{s, make(chan error, 1)}
 	go func() {

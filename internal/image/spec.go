@@ -9,6 +9,7 @@ import (
 
 	"github.com/distribution/reference"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -43,6 +44,8 @@ type Spec struct {
 	// Builder is what of the engine builds: BuildKit or Classic. Empty is BuildKit where the engine has it.
 	// No part of the hash.
 	Builder string
+	// Registries has the credentials that base images are pulled with; nil is none. No part of the hash.
+	Registries *registry.Client
 	// Secrets are what RUN --mount=type=secret,id=… finds. They need BuildKit and are no part of the hash.
 	Secrets map[string]sandbox.Secret
 }

@@ -26,7 +26,7 @@ type Auth struct {
 
 func authBlock() schema.Block {
 	return schema.ListNestedBlock{
-		MarkdownDescription: "What a registry is spoken to with, one block per registry. For any other registry Docker's own credentials are used: `config.json` and the credential helpers that it names. " +
+		MarkdownDescription: "What a registry is spoken to with, one block per registry, also for the base images of a build (of which the classic builder takes these blocks only). For any other registry Docker's own credentials are used: `config.json` and the credential helpers that it names. " +
 			"Terraform hands a password neither to a refresh nor to a destroy: then too Docker's own are used, and while they do not suffice, drift of a pushed image is looked for at plan.",
 		NestedObject: schema.NestedBlockObject{Attributes: map[string]schema.Attribute{
 			"address": schema.StringAttribute{

@@ -80,7 +80,7 @@ func (r *Resource) obtain(ctx context.Context, m, state, config *Model, c *regis
 	case state.keeps(m): // so only the engine lost it
 		return r.pull(ctx, state.pinned(), c)
 	default:
-		return r.build(ctx, m, config)
+		return r.build(ctx, m, config, c)
 	}
 }
 
@@ -97,13 +97,13 @@ func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) 
 	return img.ID, nil
 }
 
-func (r *Resource) build(ctx context.Context, m, config *Model) (string, diag.Diagnostics) {
+func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Client) (string, diag.Diagnostics) {
 	spec, diags := m.Build.expand(ctx)
 	secrets, d := config.Build.secrets(ctx)
 	if diags.Append(d...); diags.HasError() {
 		return "", diags
 	}
-	spec.Secrets = secrets
+	spec.Secrets, spec.Registries = secrets, c
 	const failed = "Building Image Failed"
 	if m.ContextHash.IsUnknown() {
 		hash, err := spec.Hash()

@@ -118,26 +118,35 @@ func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	host := parsed.Context().RegistryStr()
-	found, err := c.Resolve(parsed.Context())
+	auth, err := c.Auth(parsed.Context())
 	if err != nil {
-		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
+		return "", err
+	}
+	encoded, err := json.Marshal(auth)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Internal, "encode the credentials for registry %s: %w", auth.ServerAddress, err)
+	}
+	return base64.URLEncoding.EncodeToString(encoded), nil
+}
+
+// Auth returns what a registry is spoken to with, as Docker Engines take it. Errors: as EngineAuth.
+func (c *Client) Auth(of authn.Resource) (dockerregistry.AuthConfig, error) {
+	host := of.RegistryStr()
+	found, err := c.Resolve(of)
+	if err != nil {
+		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
 	}
 	auth, err := authn.Authorization(ctx, found)
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
 		return "", own
 	}
 	if err != nil {
-		return "", sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
+		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
 	}
-	encoded, err := json.Marshal(dockerregistry.AuthConfig{
+	return dockerregistry.AuthConfig{
 		Username: auth.Username, Password: auth.Password, Auth: auth.Auth,
 		IdentityToken: auth.IdentityToken, RegistryToken: auth.RegistryToken, ServerAddress: host,
-	})
-	if err != nil {
-		return "", sandbox.Errorf(sandbox.Internal, "encode the credentials for registry %s: %w", host, err)
-	}
-	return base64.URLEncoding.EncodeToString(encoded), nil
+	}, nil
 }
 
 // options are what the calls on a reference have in common.

@@ -1,0 +1,34 @@
+package image
+
+import (
+	"context"
+
+	"github.com/moby/buildkit/session/auth"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+)
+
+// credentials answers BuildKit's questions for what it pulls base images with.
+type credentials struct {
+	auth.UnimplementedAuthServer // the engine fetches tokens itself
+
+	registries *registry.Client
+}
+
+// Register makes it a session.Attachable.
+func (c credentials) Register(s *grpc.Server) { auth.RegisterAuthServer(s, c) }
+
+// Credentials returns those of a registry; empty ones are nobody's.
+func (c credentials) Credentials(_ context.Context, req *auth.CredentialsRequest) (*auth.CredentialsResponse, error) {
+	found, err := c.registries.ForPull(req.GetHost())
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	if found.IdentityToken != "" {
+		return &auth.CredentialsResponse{Secret: found.IdentityToken}, nil
+	}
+	return &auth.CredentialsResponse{Username: found.Username, Secret: found.Password}, nil
+}
