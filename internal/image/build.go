@@ -38,13 +38,8 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 		by = byBuildKit
 	}
 	b.cache.RLock()
-	id, err = by(ctx, engine, spec, hash, log)
-	b.cache.RUnlock()
-	if err != nil && id != "" { // of something else than what was asked for
-		err = errors.Join(err, b.Delete(context.WithoutCancel(ctx), id))
-		id = ""
-	}
-	return id, err
+	defer b.cache.RUnlock()
+	return by(ctx, engine, spec, hash, log)
 }
 
 // byClassic sends the context to the engine's classic builder as an archive.

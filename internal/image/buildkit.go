@@ -45,7 +45,7 @@ func builderOf(ctx context.Context, engine Engine) (string, error) {
 }
 
 // byBuildKit carries a build out in a session of its own, by which BuildKit asks for the files of the context
-// that it does not have yet. It returns an id with an error when what was built is not what was planned.
+// that it does not have yet.
 func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	listed, err := spec.list()
 	if err != nil {
@@ -54,7 +54,9 @@ func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log 
 	if listed.hash != hash {
 		return "", spec.changed(hash, listed.hash)
 	}
-	files := spec.offer(listed)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	files := spec.offer(listed, stop)
 	s, err := openSession(ctx, engine, spec, files)
 	if err != nil {
 		return "", err
@@ -69,8 +71,8 @@ func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log 
 	if sessionErr := s.close(); err != nil && ctx.Err() == nil && sessionErr != nil {
 		err = errors.Join(err, sessionErr)
 	}
-	if broken := files.broken(); broken != nil { // the cause of what failed, if anything did
-		return id, broken
+	if broken := files.broken(); broken != nil { // which was the cause
+		return "", broken
 	}
 	return id, err
 }

@@ -38,13 +38,15 @@ type offer struct {
 	dirs filesync.StaticDirSource
 
 	spec Spec
+	// stop ends the build: BuildKit waits for ever for a file that could not be sent whole.
+	stop func(cause error)
 	mu   sync.Mutex
 	err  error
 }
 
-// offer makes a listed context ready for BuildKit.
-func (s Spec) offer(listed listing) *offer {
-	o := &offer{key: contextKey(s.Context), spec: s}
+// offer makes a listed context ready for BuildKit. stop is called when it turns out not to be what was listed.
+func (s Spec) offer(listed listing, stop func(cause error)) *offer {
+	o := &offer{key: contextKey(s.Context), spec: s, stop: stop}
 	all, dockerfile := &folder{offer: o}, &folder{offer: o}
 	for i, e := range listed.entries {
 		all.add(e, listed.sums[i])
@@ -76,8 +78,9 @@ func (o *offer) broken() error {
 
 func (o *offer) fail(err error) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.err = cmp.Or(o.err, err)
+	o.mu.Unlock()
+	o.stop(err)
 	return err
 }
 
@@ -157,16 +160,25 @@ func (f *folder) Walk(ctx context.Context, target string, visit fs.WalkDirFunc) 
 	return nil
 }
 
-// Open opens a file.
+// Open opens a file. What cannot be opened is a file that cannot be read: for one that is not opened, fsutil sends
+// an empty one.
 func (f *folder) Open(name string) (io.ReadCloser, error) {
+	content, err := f.open(name)
+	if err != nil {
+		return unreadable{f.offer.fail(err)}, nil
+	}
+	return content, nil
+}
+
+func (f *folder) open(name string) (io.ReadCloser, error) {
 	name = strings.Trim(filepath.ToSlash(name), "/")
 	o, known := f.byPath[name]
 	if !known {
-		return nil, f.offer.fail(sandbox.Errorf(sandbox.Internal, "build image from %s: BuildKit asks for %q, which it was not told of", f.offer.spec.Context, name))
+		return nil, sandbox.Errorf(sandbox.Internal, "build image from %s: BuildKit asks for %q, which it was not told of", f.offer.spec.Context, name)
 	}
 	content, err := o.entry.open()
 	if err != nil { // it was there when it was listed
-		return nil, f.offer.fail(sandbox.Errorf(sandbox.Conflict, "build context %s changed while it was sent: %w. Plan again", f.offer.spec.Context, err))
+		return nil, sandbox.Errorf(sandbox.Conflict, "build context %s changed while it was sent: %w. Nothing was built; plan again", f.offer.spec.Context, err)
 	}
 	return &checked{ReadCloser: content, of: o, hash: o.entry.newHash(), offer: f.offer}, nil
 }
@@ -191,3 +203,10 @@ func (c *checked) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// unreadable is a file that could not be opened.
+type unreadable struct{ cause error }
+
+func (u unreadable) Read([]byte) (int, error) { return 0, u.cause }
+
+func (u unreadable) Close() error { return nil }
