@@ -47,7 +47,7 @@ func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log f
 	options := spec.buildOptions(hash)
 	options.Version = build.BuilderV1
 	if spec.Registries != nil {
-		if options.AuthConfigs, err = spec.Registries.ForPulls(); err != nil {
+		if options.AuthConfigs, err = spec.Registries.ForPulls(ctx); err != nil {
 			return "", err
 		}
 	}

@@ -22,8 +22,8 @@ type credentials struct {
 func (c credentials) Register(s *grpc.Server) { auth.RegisterAuthServer(s, c) }
 
 // Credentials returns those of a registry; empty ones are nobody's.
-func (c credentials) Credentials(_ context.Context, req *auth.CredentialsRequest) (*auth.CredentialsResponse, error) {
-	found, err := c.registries.ForPull(req.GetHost())
+func (c credentials) Credentials(ctx context.Context, req *auth.CredentialsRequest) (*auth.CredentialsResponse, error) {
+	found, err := c.registries.ForPull(ctx, req.GetHost())
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+
 	dockerregistry "github.com/docker/docker/api/types/registry"
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -11,7 +13,7 @@ import (
 const hubAPI = "registry-1.docker.io"
 
 // ForPull returns what an engine needs to pull base images from a host, as it calls it. Errors: as EngineAuth.
-func (c *Client) ForPull(host string) (dockerregistry.AuthConfig, error) {
+func (c *Client) ForPull(ctx context.Context, host string) (dockerregistry.AuthConfig, error) {
 	if host == hubAPI {
 		host = name.DefaultRegistry
 	}
@@ -19,14 +21,14 @@ func (c *Client) ForPull(host string) (dockerregistry.AuthConfig, error) {
 	if err != nil {
 		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "%q is not the address of a registry", host)
 	}
-	return c.Auth(of)
+	return c.Auth(ctx, of)
 }
 
 // ForPulls returns what was given to the client, by registry, for an engine that does not ask.
-func (c *Client) ForPulls() (map[string]dockerregistry.AuthConfig, error) {
+func (c *Client) ForPulls(ctx context.Context) (map[string]dockerregistry.AuthConfig, error) {
 	all := make(map[string]dockerregistry.AuthConfig, len(c.given))
 	for host := range c.given {
-		auth, err := c.ForPull(host)
+		auth, err := c.ForPull(ctx, host)
 		if err != nil {
 			return nil, err
 		}

@@ -118,7 +118,7 @@ func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	auth, err := c.Auth(parsed.Context())
+	auth, err := c.Auth(ctx, parsed.Context())
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 }
 
 // Auth returns what a registry is spoken to with, as Docker Engines take it. Errors: as EngineAuth.
-func (c *Client) Auth(of authn.Resource) (dockerregistry.AuthConfig, error) {
+func (c *Client) Auth(ctx context.Context, of authn.Resource) (dockerregistry.AuthConfig, error) {
 	host := of.RegistryStr()
 	found, err := c.Resolve(of)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Client) Auth(of authn.Resource) (dockerregistry.AuthConfig, error) {
 	}
 	auth, err := authn.Authorization(ctx, found)
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
-		return "", own
+		return dockerregistry.AuthConfig{}, own
 	}
 	if err != nil {
 		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
