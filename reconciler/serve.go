@@ -37,6 +37,8 @@ type Config struct {
 	TLSCert, TLSKey string
 	// TrustedProxies are networks of proxies whose X-Forwarded-For is believed.
 	TrustedProxies []string
+	// Limits bound what callers may ask for.
+	Limits api.Limits
 	// Insecure lets other machines reach the API in clear.
 	Insecure bool
 	// LedgerURL is where the ledger is; see ledger.Open.
@@ -145,7 +147,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	stopRegistry := running(ctx, registry.Run)
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
-		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
+		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Limits: c.Limits, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
 		Metrics: counts.Handler(engine.Census, c.Logger), Observe: counts.Request,
 	})
 	if err != nil {

@@ -90,6 +90,8 @@ const (
 	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
 	ReasonScopeMissing          Reason = "scope_missing"
 	ReasonEnvironmentNotAllowed Reason = "environment_not_allowed"
+	// ReasonRateLimited: the caller asks for more than its share.
+	ReasonRateLimited Reason = "rate_limited"
 	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.
 	ReasonRegistryCredentials Reason = "registry_credentials"
 )

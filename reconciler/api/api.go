@@ -35,6 +35,8 @@ type Config struct {
 	Access Registry
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed; nil means none.
 	TrustedProxies []net.IPNet
+	// Limits bound what callers may ask for; the zero value does not.
+	Limits Limits
 	// Version is shown in the OpenAPI document.
 	Version string
 	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
@@ -81,6 +83,9 @@ type server struct {
 	written          atomic.Pointer[written]
 	access           Registry
 	proxies          []net.IPNet
+	perToken         *limiter
+	perAddress       *limiter
+	failures         *limiter
 	scopes           map[string]sandbox.Scope // by route: what its caller needs
 	ready            func(ctx context.Context) error
 	metrics          http.Handler
@@ -101,7 +106,11 @@ func New(c Config) (Handler, error) {
 		return Handler{}, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service, and bearer tokens or a ledger of them")
 	}
 	s := &server{
-		service: c.Service, access: c.Access, proxies: c.TrustedProxies, scopes: map[string]sandbox.Scope{}, ready: c.Ready,
+		service: c.Service, access: c.Access, proxies: c.TrustedProxies,
+		perToken:   newLimiter(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
+		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
+		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
+		scopes:     map[string]sandbox.Scope{}, ready: c.Ready,
 		metrics: c.Metrics, observe: c.Observe,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,

@@ -111,6 +111,8 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 		if !token.Permits(sandbox.ScopeConditions) {
 			return d, nil, scopeMissing(token, sandbox.ScopeConditions)
 		}
+	} else if err := s.failures.check(s.addressOf(r), failedTooOften, s.now()); err != nil {
+		return d, nil, err
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
 		return d, nil, s.unauthenticated(wrongSignature, nil)
 	}
@@ -124,7 +126,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	d.Body = body
 	if !byToken {
 		if d.ID, d.Source, err = s.written.Load().secrets.Verify(r.Header, body, s.now()); err != nil {
-			return d, nil, s.unauthenticated(wrongSignature, err)
+			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(wrongSignature, err))
 		}
 		return d, s.service, nil
 	}

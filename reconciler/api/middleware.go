@@ -113,6 +113,12 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	exchangeOf(r.Context()).route = pattern
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		if err := s.perAddress.take(s.addressOf(r), "requests from this address", s.now()); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+	}
 	if needsToken(r.URL.Path) {
 		var ok bool
 		if r, ok = s.authenticate(w, r, pattern); !ok {
@@ -169,18 +175,30 @@ func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
 	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: s.addressOf(r)}))
 }
 
-// tokenOf returns whose token a request carries. Errors: Unauthenticated; Unavailable when the ledger that
-// knows is out of reach.
+// tokenOf returns whose token a request carries. Errors: Unauthenticated; CapacityExceeded when the token, or the
+// address it comes from, asks too often; Unavailable when the ledger that knows is out of reach.
 func (s *server) tokenOf(r *http.Request) (Token, error) {
 	text := bearer(r)
 	if text == "" {
 		return Token{}, s.unauthenticated("there is no token: send the header Authorization: Bearer <token>", nil)
 	}
+	token, err := s.lookUp(r, text)
+	if err != nil {
+		return Token{}, s.noteFailure(s.addressOf(r), err)
+	}
+	return token, s.perToken.take(token.Name, "requests with this token", s.now())
+}
+
+// lookUp finds a token among those in a file, and then, unless the address has failed too often, in the ledger.
+func (s *server) lookUp(r *http.Request, text string) (Token, error) {
 	if token, ok := s.written.Load().tokens.Lookup(text); ok {
 		if token.Expired(s.now()) {
 			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
 		}
 		return token, nil
+	}
+	if err := s.failures.check(s.addressOf(r), failedTooOften, s.now()); err != nil {
+		return Token{}, err
 	}
 	if s.access == nil {
 		return Token{}, s.unauthenticated(wrongToken, nil)
@@ -206,7 +224,8 @@ func bearer(r *http.Request) string {
 }
 
 const (
-	wrongToken = "the token is not known here"
+	failedTooOften = "failed authentications from this address"
+	wrongToken     = "the token is not known here"
 	// wrongSignature is the one reply to all that is wrong with a signed message.
 	wrongSignature = "the credentials are missing or wrong"
 )

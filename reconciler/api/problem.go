@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,8 @@ type problem struct {
 	wire.Problem
 	// cause is logged with a server error; it is never sent.
 	cause error
+	// retryAfter is in seconds; "" means the default.
+	retryAfter string
 }
 
 func (p *problem) Error() string             { return p.Detail }
@@ -55,7 +58,7 @@ func (p *problem) ContentType(string) string { return wire.ProblemJSON }
 func (p *problem) GetHeaders() http.Header {
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return http.Header{"Retry-After": {retryAfter}}
+		return http.Header{"Retry-After": {cmp.Or(p.retryAfter, retryAfter)}}
 	case http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {`Bearer realm="reconciler"`}}
 	default:

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// maxCallers is how many callers a limit remembers: the latest. One that is forgotten begins with a full bucket.
+const maxCallers = 8192
+
+// Limits bound what callers may ask for. Each is a bucket that holds what comes in the given time at once, and
+// fills by the rate.
+type Limits struct {
+	// PerToken and PerAddress are requests a second, of one token and from one address; what comes within two
+	// seconds may come at once. 0 means no limit.
+	PerToken, PerAddress float64
+	// Failures is how many failed authentications a minute are answered to one address; beyond them its requests
+	// with tokens of the ledger and signatures are refused unseen. 0 means no limit.
+	Failures int
+}
+
+// limiter is one limit, for each of many callers. A nil one has none.
+type limiter struct {
+	per     rate.Limit
+	burst   int
+	buckets *lru.Cache[string, *rate.Limiter]
+}
+
+func newLimiter(perSecond float64, burst int) *limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	buckets, err := lru.New[string, *rate.Limiter](maxCallers)
+	if err != nil { // only of a size that is not positive
+		panic(err)
+	}
+	return &limiter{per: rate.Limit(perSecond), burst: burst, buckets: buckets}
+}
+
+// bucket returns a caller's bucket.
+func (l *limiter) bucket(caller string) *rate.Limiter {
+	fresh := rate.NewLimiter(l.per, l.burst)
+	if had, ok, _ := l.buckets.PeekOrAdd(caller, fresh); ok {
+		l.buckets.Get(caller) // it is the latest now
+		return had
+	}
+	return fresh
+}
+
+// take takes one from a caller's bucket. Errors: CapacityExceeded when it is empty, with the time to wait.
+func (l *limiter) take(caller, what string, now time.Time) error {
+	if l == nil {
+		return nil
+	}
+	b := l.bucket(caller)
+	if b.AllowN(now, 1) {
+		return nil
+	}
+	return l.refusal(b, what, now)
+}
+
+// check is take, and takes nothing.
+func (l *limiter) check(caller, what string, now time.Time) error {
+	if l == nil {
+		return nil
+	}
+	if b := l.bucket(caller); b.TokensAt(now) < 1 {
+		return l.refusal(b, what, now)
+	}
+	return nil
+}
+
+func (l *limiter) refusal(b *rate.Limiter, what string, now time.Time) error {
+	seconds := int(math.Ceil((1 - b.TokensAt(now)) / float64(l.per)))
+	p := newProblem(sandbox.CapacityExceeded, sandbox.ReasonRateLimited, "too many "+what+": come back in "+(time.Duration(seconds)*time.Second).String(), nil, nil)
+	p.retryAfter = strconv.Itoa(max(seconds, 1))
+	return p
+}
+
+// noteFailure counts a failed authentication from an address, and returns its error.
+func (s *server) noteFailure(address string, err error) error {
+	if problemOf(err).Code == sandbox.Unauthenticated {
+		_ = s.failures.take(address, "", s.now()) // the bucket may be empty: this one was let in before it was
+	}
+	return err
+}
