@@ -155,6 +155,7 @@
 //	fails                     tried with another one, where it would fail as well
 //	spawn failed for good     the lease ends by failed, and what is left of it is killed
 //	a late answer             its claim does not hold any more: it is thrown away
+//	a stop is seen late       usage ends when the backend recorded it (record.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on

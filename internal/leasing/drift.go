@@ -58,6 +58,10 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 			return err == nil, err
 		}
 	}
+	ran, err := recordOf(bounded, x, e.handle(s))
+	if err != nil {
+		return false, err
+	}
 	return false, e.store.Write(ctx, func(tx *ledger.Tx) error {
 		now, held, err := sandboxAndHold(tx, s.ID)
 		if err != nil {
@@ -65,6 +69,9 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		}
 		if now.LastSequence != s.LastSequence || !observable(now, tx.Now) {
 			return nil
+		}
+		if err := e.followRecord(tx, now, ran); err != nil {
+			return err
 		}
 		if end := timeUp(now, held, tx.Now); end != nil {
 			// It ended itself by its own deadline, or the loop is about to: not drift.

@@ -29,6 +29,9 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 				return err
 			}
 		}
+		if err := e.followRecord(tx, s, out.ran); err != nil {
+			return err
+		}
 		if out.frozen && s.Phase == sandbox.PhaseAwake {
 			s.StopReason = sandbox.StopLastSave
 			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
@@ -69,7 +72,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	}
 	switch t.action {
 	case actSpawn:
-		s.ReadyAt, s.CPUMark = tx.Now, 0
+		s.ReadyAt = tx.Now
 		if pooled(s) {
 			if err := poolSpawned(tx, s); err != nil {
 				return err
@@ -92,7 +95,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case actAssign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop {
-			s.CPUMark = 0
+			startedAnew(s)
 		}
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
@@ -103,7 +106,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
 		if t.row.Stands == sandbox.SandboxStopped {
-			s.CPUMark = 0 // it started anew, and so did the engine's count
+			startedAnew(s)
 		}
 		if s.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
 			s.DownSince, s.Crashes = tx.Now, 0
@@ -137,6 +140,13 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	}
 }
 
+// startedAnew notes that the backend's count of CPU time began anew. Where starts are counted, its record has told.
+func startedAnew(s *ledger.Sandbox) {
+	if s.Incarnation == 0 {
+		s.CPUMark = 0
+	}
+}
+
 // runsSince is when the usage of a sandbox began that is ready now.
 func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 	if out.since.IsZero() {
@@ -151,14 +161,7 @@ func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, a
 	if p != sandbox.PhaseAsleep {
 		s.StopReason = ""
 	}
-	var book *ledger.PriceBook // what is gone costs nothing more
-	if p != sandbox.PhaseGone {
-		var err error
-		if book, err = tx.KeepPriceBook(s.Backend, e.books[s.Backend]); err != nil {
-			return err
-		}
-	}
-	if err := tx.EnterState(s, p, at, book); err != nil {
+	if err := e.count(tx, s, p, at); err != nil {
 		return err
 	}
 	return tx.AppendSandboxEvent(s, t, data)

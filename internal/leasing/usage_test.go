@@ -48,6 +48,7 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 			},
 			"pass":    func(*rapid.T) { m.pass() },
 			"end":     func(*rapid.T) { m.end() },
+			"unseen":  func(*rapid.T) { m.endUnseen() },
 			"kills":   func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
 			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
 			"step":    func(*rapid.T) { m.step() },
@@ -112,6 +113,7 @@ type meter struct {
 	engine  *leasing.Engine
 	backend *fake.Executor
 	steps   bool // the clock may be set
+	records bool // the backend records when sandboxes run
 
 	used map[string]*sandbox.CostRow // by lease, "" is the pool
 	seen map[string]bool             // sandboxes that were on the backend
@@ -119,7 +121,11 @@ type meter struct {
 
 func newMeter(t *testing.T, r *rapid.T) *meter {
 	m := &meter{T: r, host: ledgertest.NewHost(), used: make(map[string]*sandbox.CostRow), seen: make(map[string]bool), steps: rapid.Bool().Draw(r, "steps")}
+	m.records = !m.steps && rapid.Bool().Draw(r, "records") // a record elsewhere stays as it is when this machine's clock is set
 	m.backend = fake.New("engine-1", m.host.Now)
+	if m.records {
+		m.backend.Record()
+	}
 	var err error
 	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), m.host.Options()); err != nil {
 		r.Fatal(err)
@@ -221,23 +227,48 @@ func (m *meter) active() []sandbox.Lease {
 	return leases
 }
 
-// end removes or stops one sandbox behind the ledger's back.
+// end removes or stops one sandbox behind the ledger's back, which looks at once.
 func (m *meter) end() {
-	var ids []string
-	for _, l := range m.active() {
-		ids = append(ids, l.SandboxID)
-	}
-	if len(ids) == 0 {
+	id := m.anyActive()
+	if id == "" {
 		return
 	}
-	id := rapid.SampledFrom(ids).Draw(m.T, "sandbox")
 	if rapid.Bool().Draw(m.T, "stops") {
-		m.backend.Change(id, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, m.host.Now() })
+		m.halt(id)
 	} else {
 		m.backend.Remove(id)
 	}
 	m.allow(m.engine.Look(m.Context(), id))
 	m.work()
+}
+
+// endUnseen stops one sandbox behind the ledger's back while nobody looks, or removes it where that is recorded.
+func (m *meter) endUnseen() {
+	id := m.anyActive()
+	if id == "" || m.steps { // what was recorded stays as it is
+		return
+	}
+	if m.records && rapid.Bool().Draw(m.T, "removed") {
+		m.backend.Remove(id)
+		m.pass() // before a kill that fails, which could not tell what is gone from what has stopped
+	} else {
+		m.halt(id)
+	}
+}
+
+func (m *meter) anyActive() string {
+	var ids []string
+	for _, l := range m.active() {
+		ids = append(ids, l.SandboxID)
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	return rapid.SampledFrom(ids).Draw(m.T, "sandbox")
+}
+
+func (m *meter) halt(id string) {
+	m.backend.Change(id, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, m.host.Now() })
 }
 
 func (m *meter) failKills(fail bool) {
@@ -339,7 +370,9 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations
-		if open := p.EndedAt == 0; open != (i == len(periods)-1 && s.Phase == p.State && !endedItself) {
+		// One that has stopped and cannot be killed is counted as asleep.
+		isSo := s.Phase == p.State || s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Gone && p.State == sandbox.PhaseAsleep
+		if open := p.EndedAt == 0; open != (i == len(periods)-1 && isSo && !endedItself) {
 			m.Fatalf("sandbox %s is %s, and its periods are %+v", s.ID, s.Phase, periods)
 		}
 		// When the clock is set back, ended usage stays where it was.

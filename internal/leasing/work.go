@@ -181,6 +181,8 @@ type outcome struct {
 	cpu   time.Duration
 	// sampled: cpu is a reading.
 	sampled bool
+	// ran is when the backend says that the sandbox ran.
+	ran []sandbox.Incarnation
 	// restored is what /data was filled with, saved what was stored of it.
 	restored *sandbox.SavedState
 	// processes are what its environment declares.
@@ -224,9 +226,11 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	case actKill:
 		ctx, cancel := context.WithTimeout(ctx, killTimeout)
 		defer cancel()
+		ran := e.lastRan(ctx, x, t, h)
 		out = e.sampleBeside(ctx, x, t, h, x.Kill)
+		out.ran = ran
 	}
-	return out
+	return readRecord(ctx, x, t, h, out)
 }
 
 func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {

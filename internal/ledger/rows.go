@@ -134,7 +134,9 @@ type Sandbox struct {
 	DestroyedAt  Time
 	// KeptUntil is until when it is kept after it failed, 0 when it is not.
 	KeptUntil Time
-	CPUMark   Span
+	// Incarnation is the backend's number of the start that its usage was counted from last, 0 when none was.
+	Incarnation int64
+	CPUMark     Span // what of that incarnation's CPU time is counted
 	// Stands is the state that its events tell, and ChangedAt since when.
 	Stands    sandbox.SandboxState
 	ChangedAt Time

@@ -53,6 +53,8 @@ type Capabilities struct {
 	Disk bool
 	// TakesImages: Provision brings the environment's image to the backend, for up to ImageLimit.
 	TakesImages bool
+	// Records: Incarnations has all of them, of a sandbox that was killed for a week still.
+	Records bool
 }
 
 // ImageLimit bounds how long it may take to bring an image to a backend. What broke off goes on when it is repeated.
@@ -196,6 +198,19 @@ type Observation struct {
 	CreatedAt  time.Time
 	StartedAt  time.Time
 	StoppedAt  time.Time
+	// Incarnation is the number of its last start, 0 where its backend does not count them.
+	Incarnation int64
+}
+
+// Incarnation is what a backend has recorded of a sandbox from one start to the stop after it.
+type Incarnation struct {
+	// Number counts the starts of a sandbox, from 1 and without gaps; 0 where its backend does not count them.
+	Number    int64
+	StartedAt time.Time
+	// StoppedAt is zero while it runs. A paused sandbox runs.
+	StoppedAt time.Time
+	// CPUTime is what it used, as far as that was recorded.
+	CPUTime time.Duration
 }
 
 // Usage is what a sandbox has used.
@@ -213,6 +228,10 @@ type Observer interface {
 	List(ctx context.Context, ledgerID string) ([]Observation, error)
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)
+	// Incarnations returns when a sandbox ran, in order: where Capabilities.Records, as it was recorded at
+	// each start and stop, whoever else was away; elsewhere the last time alone, of a sandbox that is there.
+	// Errors: NotFound when nothing is known of it (any more).
+	Incarnations(ctx context.Context, h Handle) ([]Incarnation, error)
 	// Watch calls changed with the id of each of the ledger's sandboxes whose state changes, until
 	// ctx ends or the connection breaks; then it returns why. ready is called once the watch is
 	// established: a List after it misses nothing. Hints only: the receiver looks for itself.

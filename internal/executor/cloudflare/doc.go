@@ -5,8 +5,10 @@
 //
 // Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
 // by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
-// when nobody else is there; /data outlives its container; and its starts and stops are recorded. Check refuses what
-// this backend does not do (sandbox.EnvironmentSpec.Unsupported). pids_limit is not used.
+// when nobody else is there; /data outlives its container; and its starts, stops and CPU time are recorded, which
+// is what the ledger bills (sandbox.Capabilities.Records), as far as the clocks agree: none of it was before the
+// lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
+// pids_limit is not used.
 //
 // What needs a reconciler: an Executor gives its sandboxes a deadline and no other Limits, for the Worker does not
 // hear of leases that are renewed.

@@ -90,7 +90,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 // Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true}
+	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true}
 }
 
 // Instance implements sandbox.Executor: it is the account's id.

@@ -38,6 +38,8 @@ type Period struct {
 	StoppedAt time.Time
 	Cause     Cause
 	ExitCode  int
+	// CPUTime is what it has used, as its guest said last: after each command, and before a stop that was not a kill.
+	CPUTime time.Duration
 }
 
 // Standing is how a sandbox stands.
@@ -194,10 +196,11 @@ type period struct {
 	StoppedAt   *int64 `json:"stopped_at"`
 	Cause       *Cause `json:"cause"`
 	ExitCode    *int   `json:"exit_code"`
+	CPU         int64  `json:"cpu_us"` // in microseconds
 }
 
 func (p period) decode() Period {
-	out := Period{Incarnation: p.Incarnation, StartedAt: milliseconds(p.StartedAt)}
+	out := Period{Incarnation: p.Incarnation, StartedAt: milliseconds(p.StartedAt), CPUTime: time.Duration(p.CPU) * time.Microsecond}
 	if p.StoppedAt == nil {
 		return out
 	}

@@ -93,7 +93,7 @@ func observation(h sandbox.Handle, s Standing) sandbox.Observation {
 	return sandbox.Observation{
 		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
 		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
-		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt,
+		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Incarnation: s.Period.Incarnation,
 	}
 }
 
@@ -104,6 +104,26 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 		return sandbox.Usage{}, err
 	}
 	return w.Usage(ctx, h)
+}
+
+// Incarnations implements sandbox.Observer: they are the periods that the Worker recorded.
+func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	periods, err := w.Periods(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if len(periods) == 0 {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s never ran, or its records are deleted", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	all := make([]sandbox.Incarnation, 0, len(periods))
+	for _, p := range periods {
+		all = append(all, sandbox.Incarnation{Number: p.Incarnation, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
+	}
+	return all, nil
 }
 
 // List implements sandbox.Observer: it asks the Worker of each of the ledger's deployments.

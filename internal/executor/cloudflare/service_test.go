@@ -15,7 +15,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
@@ -179,6 +182,7 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	h.environment("rpg-1", func(p *sandbox.PutEnvironment) { p.MaxLifetime = sandbox.Duration(lifetime) })
 	ref := h.acquire("rpg-1")
 	began := h.lease(ref, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake })
+	h.sh(ref, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
 	h.end()
 	info, err := os.ReadFile(h.log.Name())
 	if err != nil {
@@ -201,11 +205,42 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	if l.EndedBy != sandbox.EndedByMaxLifetime {
 		t.Errorf("it ended by %s: %s", l.EndedBy, l.EndReason)
 	}
-	report, err := h.service.Costs(t.Context(), sandbox.CostQuery{})
-	if err != nil || len(report.Rows) != 1 {
-		t.Fatalf("%+v: %v", report, err)
+	h.wantBilledAsRecorded(l)
+}
+
+// executor returns an executor of the account beside the reconciler's.
+func (h *house) executor() *deploy.Executor {
+	h.Helper()
+	x, err := deploy.NewExecutor(h.config.Cloudflare, seal.InFile(ledger.SecretKeyFile(h.config.LedgerURL), false))
+	if err != nil {
+		h.Fatal(err)
 	}
-	if got := report.Rows[0].AwakeSeconds + report.Rows[0].AsleepSeconds; got < lifetime.Seconds()-5 || got > lifetime.Seconds()+60 { // until it was seen to be gone
-		t.Errorf("it was used for %.1f s, and lived for %s", got, lifetime)
+	h.Cleanup(func() { _ = x.Close() }) // it was only asked
+	return x
+}
+
+// wantBilledAsRecorded checks that a lease which ran once has cost what the Worker's record of that comes to.
+func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
+	h.Helper()
+	x := h.executor()
+	info, err := h.service.Ledger(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	ran, err := x.Incarnations(h.Context(), sandbox.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID})
+	if err != nil || len(ran) != 1 {
+		h.Fatalf("it is recorded to have run %+v: %v", ran, err)
+	}
+	took := ran[0].StoppedAt.Sub(ran[0].StartedAt)
+	if took <= 0 || ran[0].CPUTime <= 0 {
+		h.Errorf("it is recorded to have run %+v", ran[0])
+	}
+	report, err := h.service.Costs(h.Context(), sandbox.CostQuery{})
+	if err != nil || len(report.Rows) != 1 {
+		h.Fatalf("%+v: %v", report, err)
+	}
+	want := pricing.Charge(info.PriceBooks[sandbox.Cloudflare], l.Resources, took, 0, ran[0].CPUTime).Total()
+	if got := report.Rows[0]; got.AwakeSeconds != took.Seconds() || got.CPUSeconds != ran[0].CPUTime.Seconds() || got.Gross != want {
+		h.Errorf("it cost %s for %+v, and the record %+v comes to %s", got.Gross, got, ran[0], want)
 	}
 }

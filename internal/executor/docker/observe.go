@@ -192,6 +192,19 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 	}, nil
 }
 
+// Incarnations implements sandbox.Observer: the engine knows of the last start and stop.
+func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+	o, err := e.Inspect(ctx, h)
+	if err != nil || o.StartedAt.IsZero() {
+		return nil, err
+	}
+	i := sandbox.Incarnation{StartedAt: o.StartedAt}
+	if o.State == sandbox.StateStopped {
+		i.StoppedAt = o.StoppedAt
+	}
+	return []sandbox.Incarnation{i}, nil
+}
+
 // memoryInUse leaves out page cache that the kernel may drop, as `docker stats` does for cgroup
 // version 1 (total_inactive_file) and 2 (inactive_file).
 func memoryInUse(m container.MemoryStats) uint64 {

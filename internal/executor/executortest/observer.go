@@ -20,6 +20,7 @@ func testObserver(t *testing.T, cfg Config) {
 		"list knows this ledger only":                 listThisLedger,
 		"usage of running, paused and stopped":        usage,
 		"usage counts the CPU time that was used":     usageCPU,
+		"when it ran is known":                        incarnations,
 		"watch sees a kill and a removal":             watchSees,
 		"watch ends with its context":                 watchEnds,
 		"what is absent is not found":                 absentNotFound,
@@ -40,7 +41,7 @@ func inspectReports(t *testing.T, w *world) {
 	must(t, err)
 	want := sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources,
 		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
-		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt}
+		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt, Incarnation: got.Incarnation}
 	if got != want {
 		t.Errorf("observation is\n%+v, want\n%+v", got, want)
 	}
@@ -130,6 +131,51 @@ func usageCPU(t *testing.T, w *world) {
 	must(t, err)
 	if used := after.CPUTime - before.CPUTime; used < 50*time.Millisecond {
 		t.Errorf("half a second of work counts as %s", used)
+	}
+}
+
+// incarnations wants each start and stop to be told of once, by a backend that records them also of what was
+// killed; by others the last time that it ran.
+func incarnations(t *testing.T, w *world) {
+	records := w.x.Capabilities().Records
+	ask := func(h sandbox.Handle) []sandbox.Incarnation {
+		t.Helper()
+		ran, err := w.x.Incarnations(t.Context(), h)
+		must(t, err)
+		o, err := w.x.Inspect(t.Context(), h)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return ran
+		}
+		must(t, err)
+		if last := ran[len(ran)-1]; !last.StartedAt.Equal(o.StartedAt) || last.Number != o.Incarnation {
+			t.Errorf("it ran last as %+v, and is observed as %+v", last, o)
+		}
+		return ran
+	}
+	h := w.spawn(t)
+	first := ask(h)
+	if len(first) != 1 || first[0].StartedAt.IsZero() || !first[0].StoppedAt.IsZero() || (first[0].Number == 1) != records {
+		t.Fatalf("awake it ran as %+v", first)
+	}
+	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+	slept := ask(h)
+	if len(slept) != 1 || !slept[0].StartedAt.Equal(first[0].StartedAt) || slept[0].StoppedAt.Before(first[0].StartedAt) {
+		t.Fatalf("asleep it ran as %+v, before as %+v", slept, first)
+	}
+	must(t, w.x.Wake(t.Context(), h))
+	woken := ask(h)
+	if last := woken[len(woken)-1]; last.StartedAt.Before(slept[0].StoppedAt) || !last.StoppedAt.IsZero() || records && (len(woken) != 2 || last.Number != 2) {
+		t.Fatalf("woken it ran as %+v, before as %+v", woken, slept)
+	}
+	must(t, w.x.Kill(t.Context(), h))
+	if !records {
+		_, err := w.x.Incarnations(t.Context(), h)
+		wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+		return
+	}
+	killed := ask(h)
+	if len(killed) != 2 || killed[0] != woken[0] || killed[1].StoppedAt.Before(killed[1].StartedAt) || killed[1].StoppedAt.IsZero() {
+		t.Errorf("killed it ran as %+v, before as %+v", killed, woken)
 	}
 }
 

@@ -57,6 +57,9 @@ func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
 		if f(&b.obs); b.obs.State == sandbox.StateStopped {
 			b.forget(x.now())
 		}
+		if b.record.follow(&b.obs, x.now()) {
+			b.cpu = 0
+		}
 	}
 	x.mu.Unlock()
 	x.tell(sandboxID)
@@ -99,6 +102,7 @@ func (x *Executor) Burn(sandboxID string, d time.Duration) {
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[sandboxID]; ok {
 		b.cpu += d
+		b.record.last().CPUTime += d
 	}
 }
 

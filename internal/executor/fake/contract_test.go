@@ -12,6 +12,17 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	x := fake.New("engine", time.Now)
+	contract(t, x)
+}
+
+func TestContractOfABackendThatRecords(t *testing.T) {
+	t.Parallel()
+	x := fake.New("engine", time.Now)
+	x.Record()
+	contract(t, x)
+}
+
+func contract(t *testing.T, x *fake.Executor) {
 	executortest.Run(t, executortest.Config{
 		New:              func(*testing.T) sandbox.Executor { return x },
 		Image:            "image",

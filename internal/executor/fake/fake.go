@@ -37,12 +37,14 @@ const (
 	OpExport      Op = "export"
 	OpThaw        Op = "thaw" // letting a sandbox go on after an export
 	OpUsage       Op = "usage"
-	OpLeftovers   Op = "leftovers"
-	OpRemove      Op = "remove"
-	OpAudit       Op = "audit"
-	OpPutSecrets  Op = "put_secrets"
-	OpEgressLogs  Op = "egress_logs"
-	OpEgressLog   Op = "egress_log"
+	// OpIncarnations asks when a sandbox ran.
+	OpIncarnations Op = "incarnations"
+	OpLeftovers    Op = "leftovers"
+	OpRemove       Op = "remove"
+	OpAudit        Op = "audit"
+	OpPutSecrets   Op = "put_secrets"
+	OpEgressLogs   Op = "egress_logs"
+	OpEgressLog    Op = "egress_log"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -59,6 +61,9 @@ type Executor struct {
 	objects   map[string]sandbox.Leftover       // what is beside sandboxes, by name
 	broken    map[sandbox.EnvironmentRef]string // what Mend finds
 	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
+	// records: starts are counted, and recorded of what was removed too.
+	records bool
+	removed map[string]*record
 }
 
 type box struct {
@@ -75,6 +80,7 @@ type box struct {
 	changed chan struct{}
 	// weakened is what an audit finds.
 	weakened string
+	record   record
 }
 
 type watch struct {
@@ -94,6 +100,7 @@ func New(instance string, now func() time.Time) *Executor {
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
+		removed: make(map[string]*record),
 	}
 }
 
@@ -102,7 +109,9 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 
 // Capabilities implements sandbox.Executor.
 func (x *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records}
 }
 
 // Close implements sandbox.Executor.
@@ -188,13 +197,15 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 }
 
 func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
-	return &box{
+	b := &box{
 		spec:  spec,
 		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command), changed: make(chan struct{}),
 		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
 	}
+	b.record.start(now)
+	return b
 }
 
 // Sleep implements sandbox.Executor.
@@ -241,14 +252,16 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 		x.mu.Unlock()
 		return notFound(h)
 	}
+	now := x.now()
 	if b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning {
-		b.cpu, b.obs.StartedAt = 0, x.now()
+		b.cpu, b.obs.StartedAt = 0, now
 	}
 	b.obs.State = to
 	if to == sandbox.StateStopped {
 		b.secrets = nil
-		b.forget(x.now())
+		b.forget(now)
 	}
+	b.record.follow(&b.obs, now)
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
 	return nil
@@ -270,6 +283,8 @@ func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 func (x *Executor) remove(id string) {
 	if b, ok := x.boxes[id]; ok {
 		b.forget(x.now())
+		b.record.stop(x.now())
+		x.removed[id] = &b.record
 	}
 	delete(x.boxes, id)
 }
@@ -284,7 +299,7 @@ func (x *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Obser
 	if !ok {
 		return sandbox.Observation{}, notFound(h)
 	}
-	return b.obs, nil
+	return x.observed(b), nil
 }
 
 // List implements sandbox.Executor.
@@ -296,7 +311,7 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	var all []sandbox.Observation
 	for _, b := range x.boxes {
 		if b.spec.LedgerID == ledgerID {
-			all = append(all, b.obs)
+			all = append(all, x.observed(b))
 		}
 	}
 	return all, nil

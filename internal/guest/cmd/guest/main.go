@@ -19,7 +19,7 @@
 //	guest save    -path <dir> -unless <fingerprint> -limit <n> packs all of a directory while nothing else runs
 //	guest save    -end …                                   … which it ends before
 //	guest usage                                            says what the sandbox uses
-//	guest exec | tar-in | file -data …                     also reports the fingerprint of /data, as wire.Result has it
+//	guest exec | tar-in | file -data …                     also reports the fingerprint of /data and the CPU time so far, as wire.Result has them
 //	guest secrets                                          puts the files on stdin into /run/secrets
 //
 // All but init answer in the protocol of package wire on their standard output.
@@ -116,6 +116,9 @@ func main() {
 	}
 	if *data {
 		r.Data = fingerprint(sandbox.StateDir)
+	}
+	if *data || name == "save" || name == "usage" {
+		r.CPUTime, _ = cpuTime() // a kernel that does not count leaves it out
 	}
 	if err := out.Result(r); err != nil {
 		fatal("report the result: %v", err)

@@ -17,14 +17,9 @@ import (
 // sample writes what the sandbox uses, as its cgroup says (version 2, then 1).
 func sample(out io.Writer) error {
 	u := wire.Usage{PIDs: int64(len(processes()))}
-	micros, err := field("/sys/fs/cgroup/cpu.stat", "usage_usec ")
-	u.CPUTime = time.Duration(micros) * time.Microsecond
-	if err != nil {
-		var nanos int64
-		if nanos, err = field("/sys/fs/cgroup/cpuacct/cpuacct.usage", ""); err != nil {
-			return fmt.Errorf("read the CPU time of the sandbox: %w", err)
-		}
-		u.CPUTime = time.Duration(nanos)
+	var err error
+	if u.CPUTime, err = cpuTime(); err != nil {
+		return err
 	}
 	u.MemoryBytes, err = field("/sys/fs/cgroup/memory.current", "")
 	cache, cacheErr := field("/sys/fs/cgroup/memory.stat", "inactive_file ")
@@ -38,6 +33,19 @@ func sample(out io.Writer) error {
 		u.MemoryBytes -= cache
 	}
 	return json.NewEncoder(out).Encode(u)
+}
+
+// cpuTime returns what the sandbox has used since it started.
+func cpuTime() (time.Duration, error) {
+	micros, err := field("/sys/fs/cgroup/cpu.stat", "usage_usec ")
+	if err == nil {
+		return time.Duration(micros) * time.Microsecond, nil
+	}
+	nanos, err := field("/sys/fs/cgroup/cpuacct/cpuacct.usage", "")
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of the sandbox: %w", err)
+	}
+	return time.Duration(nanos), nil
 }
 
 // field reads the number that follows a name at the beginning of a line.

@@ -127,6 +127,7 @@ CREATE TABLE sandboxes (
     error_message     TEXT    NOT NULL DEFAULT '',
     down_since        BIGINT NOT NULL DEFAULT 0, -- not well since it stopped by itself; 0 when it is
     crashes           BIGINT NOT NULL DEFAULT 0, -- how often it has stopped since
+    incarnation       BIGINT NOT NULL DEFAULT 0, -- the backend's number of the start that usage is counted from
     state_spec        TEXT, -- JSON of sandbox.StateSpec; NULL: no state of /data is kept
     state_key         TEXT COLLATE "C" NOT NULL DEFAULT '', -- whose state it is
     state_role        TEXT    NOT NULL DEFAULT '' CHECK (state_role IN ('', 'waiting', 'holder', 'copy', 'done', 'lost')),

@@ -66,6 +66,7 @@ ALTER TABLE sandboxes ADD COLUMN error_code TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN error_message TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN down_since INTEGER NOT NULL DEFAULT 0; -- not well since it stopped by itself; 0 when it is
 ALTER TABLE sandboxes ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0; -- how often it has stopped since
+ALTER TABLE sandboxes ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0; -- the backend's number of the start that usage is counted from
 UPDATE sandboxes SET error_code = 'sandbox_' || replace(ended_by, 'failed', 'creation_failed'), error_message = end_reason
     WHERE ended_by IN ('failed', 'crashed', 'vanished');
 

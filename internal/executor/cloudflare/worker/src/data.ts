@@ -1,7 +1,7 @@
 // What lies in /data, which outlives the disk: an object in R2, a tar stream as the guest packs it.
 
 import { Failure, text } from "./errors";
-import { concat, type Result } from "./frames";
+import { concat, cpuOf, type Result } from "./frames";
 import { work } from "./helper";
 import type { Store } from "./store";
 
@@ -38,7 +38,9 @@ export class Data {
     const upload = new Upload(this.bucket, key(name));
     const args = ["save", "-path", directory, "-unless", this.store.saved(), "-limit", String(limit), ...(end ? ["-end"] : [])];
     try {
-      const { data = "" } = await work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
+      const result = await work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
+      const { data = "" } = result;
+      this.store.used(cpuOf(result));
       if (data === "" || data !== this.store.saved()) {
         await upload.close();
         this.store.setSaved(data, this.now());

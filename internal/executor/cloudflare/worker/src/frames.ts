@@ -10,9 +10,16 @@ export interface Result {
   exit_code: number;
   // data is a fingerprint of /data, where it was asked for and could be told.
   data?: string;
+  // cpu_time is what the sandbox has used since it started, in nanoseconds, where that was asked for and could be told.
+  cpu_time?: number;
   // problem is set when the helper could not do its work.
   problem?: string;
   message?: string;
+}
+
+// cpuOf is what a sandbox had used when a helper ended, in microseconds; 0 where that was not told.
+export function cpuOf({ cpu_time = 0 }: Result): number {
+  return Math.floor(cpu_time / 1000);
 }
 
 // Piece is what a piece of a stream holds.

@@ -8,7 +8,7 @@ import { Copy, type Lease, type LeaseStatus } from "./copy";
 import { Data } from "./data";
 import type { Env } from "./env";
 import { asFailure, Failure, startFailure, text } from "./errors";
-import type { Result } from "./frames";
+import { cpuOf, type Result } from "./frames";
 import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
 import { deadline, parseSettings, type Settings } from "./settings";
@@ -217,7 +217,10 @@ export class Sandbox extends DurableObject<Env> {
   // begin starts a run of the guest.
   private async begin(call: HelperCall): Promise<Helper> {
     const args = changes(call) ? [...call.args.slice(0, 1), ...withData(call.args.slice(1))] : call.args;
-    const started = Helper.start(this.container(), { ...call, args }, (result) => (changes(call) ? this.checkpoint(result) : Promise.resolve()));
+    const started = Helper.start(this.container(), { ...call, args }, async (result) => {
+      this.store.used(cpuOf(result)); // before its caller counts it
+      if (changes(call)) await this.checkpoint(result);
+    });
     const begun = started.then(
       () => undefined,
       () => undefined,

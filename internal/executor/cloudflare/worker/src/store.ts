@@ -13,6 +13,8 @@ export interface Period {
   stopped_at: number | null;
   cause: Cause | null;
   exit_code: number | null; // null also where nobody knows it
+  // cpu_us is what it has used, as its guest said last, in microseconds.
+  cpu_us: number;
 }
 
 // Told is what is told of a sandbox, also once it was killed.
@@ -38,7 +40,7 @@ export class Store {
       one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
       saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
-      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER)`);
+      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
     // owed is there while the copy in D1 is older than what is here, and until what was saved of a sandbox that was killed is deleted.
@@ -118,7 +120,7 @@ export class Store {
   }
 
   periods(): Period[] {
-    return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT incarnation, started_at, stopped_at, cause, exit_code FROM periods ORDER BY incarnation`).toArray();
+    return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT * FROM periods ORDER BY incarnation`).toArray();
   }
 
   lastPeriod(): Period | null {
@@ -137,6 +139,11 @@ export class Store {
     this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
     this.sql.exec(`DELETE FROM running`);
     this.owe();
+  }
+
+  // used records the CPU time of the life that goes on, in microseconds.
+  used(cpu: number): void {
+    this.sql.exec(`UPDATE periods SET cpu_us = max(cpu_us, ?) WHERE stopped_at IS NULL`, cpu);
   }
 
   // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end

@@ -1,0 +1,99 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// record is what is known of when a sandbox ran.
+type record struct {
+	incarnations []sandbox.Incarnation
+}
+
+func (r *record) start(at time.Time) {
+	r.incarnations = append(r.incarnations, sandbox.Incarnation{Number: int64(len(r.incarnations) + 1), StartedAt: at})
+}
+
+func (r *record) last() *sandbox.Incarnation { return &r.incarnations[len(r.incarnations)-1] }
+
+// stop ends the incarnation that goes on, if one does.
+func (r *record) stop(at time.Time) {
+	if i := r.last(); i.StoppedAt.IsZero() {
+		i.StoppedAt = at
+	}
+}
+
+// follow brings the record to what is observed, and reports whether that is a new start.
+func (r *record) follow(o *sandbox.Observation, now time.Time) bool {
+	isOver := !r.last().StoppedAt.IsZero()
+	switch {
+	case o.State != sandbox.StateRunning && o.State != sandbox.StatePaused:
+		at := o.StoppedAt
+		if at.Before(r.last().StartedAt) || at.After(now) {
+			at = now
+		}
+		r.stop(at)
+	case isOver:
+		r.start(now)
+		return true
+	}
+	return false
+}
+
+// Record makes the backend count starts and record each start and stop, of what was removed too, as
+// sandbox.Capabilities.Records has it.
+func (x *Executor) Record() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.records = true
+}
+
+// Restart stops a sandbox and starts it again behind everybody's back.
+func (x *Executor) Restart(sandboxID string) {
+	x.mu.Lock()
+	now := x.now()
+	if b, ok := x.boxes[sandboxID]; ok {
+		b.forget(now)
+		b.secrets, b.cpu = nil, 0
+		b.record.stop(now)
+		b.record.start(now)
+		b.obs.State, b.obs.StartedAt = sandbox.StateRunning, now
+	}
+	x.mu.Unlock()
+	x.tell(sandboxID)
+}
+
+// Incarnations implements sandbox.Executor.
+func (x *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+	if err := x.enter(ctx, OpIncarnations, h.Instance); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	b, there := x.boxes[h.SandboxID]
+	r := x.removed[h.SandboxID]
+	if there {
+		r = &b.record
+	}
+	switch {
+	case r == nil || !there && !x.records:
+		return nil, notFound(h)
+	case x.records:
+		return slices.Clone(r.incarnations), nil
+	default:
+		last := *r.last()
+		last.Number, last.CPUTime = 0, 0
+		return []sandbox.Incarnation{last}, nil
+	}
+}
+
+// observed returns what is said of a sandbox.
+func (x *Executor) observed(b *box) sandbox.Observation {
+	o := b.obs
+	if x.records {
+		o.Incarnation = b.record.last().Number
+	}
+	return o
+}
