@@ -216,7 +216,7 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if err := tx.SaveSandbox(s); err != nil {
 		return err
 	}
-	if err := tx.ResolveDrift(s.ID, "", "adopted: the ledger has it now"); err != nil {
+	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil {
 		return err
 	}
 	if l == nil {

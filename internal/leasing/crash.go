@@ -47,6 +47,15 @@ func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation
 	return nil
 }
 
+// restartedUnseen records that a sandbox which is awake has stopped and was started again meanwhile: its processes
+// are lost, and on some backends its disk; what it is given at a start it is given again. Its caller saves the row.
+func restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if err := loseProcesses(tx, s, "its sandbox stopped and was started again"); err != nil {
+		return err
+	}
+	return owe(tx, s)
+}
+
 // whyStopped says what ended a sandbox that nobody had asked to end.
 func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
 	if o.OOMKilled {

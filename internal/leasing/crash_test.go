@@ -186,3 +186,33 @@ func TestWarmPoolReplacesASandboxThatStops(t *testing.T) {
 		}
 	})
 }
+
+// TestASilentRestartIsAFinding has a sandbox stop and start again between two looks, on a backend that counts starts.
+func TestASilentRestartIsAFinding(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.backend.Record()
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(10 * time.Second)
+		w.backend.Restart(l.SandboxID)
+		synctest.Wait()
+		found := func(status sandbox.DriftStatus) []sandbox.DriftFinding {
+			t.Helper()
+			all, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: annLease, Status: status})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return all
+		}
+		open := found(sandbox.DriftOpen)
+		if len(open) != 1 || open[0].Kind != sandbox.DriftStopped || open[0].Field != "incarnation" || open[0].Expected != "1" || open[0].Observed != "2" {
+			w.Fatalf("after a restart that nobody saw it is found that %+v", open)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		later(2 * time.Minute)
+		if open, all := found(sandbox.DriftOpen), found(""); len(open) != 0 || len(all) != 1 {
+			w.Fatalf("two minutes later %+v of %+v are open", open, all)
+		}
+	})
+}

@@ -103,6 +103,9 @@ type difference struct {
 	field, expected, observed string
 }
 
+// fieldIncarnation is that of a sandbox which has stopped and was started again, and nobody saw it.
+const fieldIncarnation = "incarnation"
+
 // compare returns how an observation differs from the row. Pure.
 func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 	var d []difference
@@ -127,6 +130,9 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 		default:
 			state(sandbox.DriftStopped, sandbox.StateRunning)
 		}
+	}
+	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Incarnation > 0 && o.Incarnation > s.Incarnation {
+		d = append(d, difference{sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Incarnation, 10), strconv.FormatInt(o.Incarnation, 10)})
 	}
 	figure := func(field string, expected, observed int64) {
 		if expected != observed {
@@ -164,10 +170,19 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 		}
 	}
 	for _, f := range open[s.ID] {
-		if f.Kind == sandbox.DriftChanged && !seen[f.Field] {
-			if err := tx.ResolveDrift(s.ID, f.Field, "it is as expected again"); err != nil {
-				return err
-			}
+		var how string
+		switch {
+		case seen[f.Field]:
+		case f.Kind == sandbox.DriftChanged:
+			how = "it is as expected again"
+		case f.Field == fieldIncarnation && ledger.At(f.LastSeenAt).Add(ledger.SpanOf(crashClears)) <= tx.Now:
+			how = "it has run since"
+		}
+		if how == "" {
+			continue
+		}
+		if err := tx.ResolveFinding(f.ID, how); err != nil {
+			return err
 		}
 	}
 	if ranLongEnough(s, tx.Now) {
@@ -197,6 +212,8 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 		}
 	}
 	switch {
+	case d.field == fieldIncarnation:
+		return restartedUnseen(tx, s)
 	case d.field != "state":
 		return nil
 	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:

@@ -133,7 +133,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := tx.RemoveHolds(s.ID); err != nil {
 			return err
 		}
-		if err := tx.ResolveDrift(s.ID, "", "the sandbox was destroyed"); err != nil {
+		if err := tx.ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
 			return err
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDeleted, nil)

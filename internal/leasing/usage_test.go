@@ -49,6 +49,7 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 			"pass":    func(*rapid.T) { m.pass() },
 			"end":     func(*rapid.T) { m.end() },
 			"unseen":  func(*rapid.T) { m.endUnseen() },
+			"restart": func(*rapid.T) { m.restart() },
 			"kills":   func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
 			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
 			"step":    func(*rapid.T) { m.step() },
@@ -256,6 +257,13 @@ func (m *meter) endUnseen() {
 	}
 }
 
+// restart has one sandbox stop and start again while nobody looks, where that is recorded.
+func (m *meter) restart() {
+	if id := m.anyActive(); id != "" && m.records {
+		m.backend.Restart(id)
+	}
+}
+
 func (m *meter) anyActive() string {
 	var ids []string
 	for _, l := range m.active() {
@@ -370,8 +378,8 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations
-		// One that has stopped and cannot be killed is counted as asleep.
-		isSo := s.Phase == p.State || s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Gone && p.State == sandbox.PhaseAsleep
+		// One that cannot be killed is counted by what it does, and no more looked at.
+		isSo := s.Phase == p.State || s.Phase != sandbox.PhaseGone && s.Desired == ledger.Gone
 		if open := p.EndedAt == 0; open != (i == len(periods)-1 && isSo && !endedItself) {
 			m.Fatalf("sandbox %s is %s, and its periods are %+v", s.ID, s.Phase, periods)
 		}

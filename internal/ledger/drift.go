@@ -18,14 +18,10 @@ func (tx *Tx) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
 	return open, false, tx.save(open)
 }
 
-// ResolveDrift closes the open findings of a sandbox, all of them or those of one field of kind
-// changed.
-func (tx *Tx) ResolveDrift(sandboxID, field, resolution string) error {
-	q := tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID)
-	if field != "" {
-		q = q.Where("kind = ? AND field = ?", sandbox.DriftChanged, field)
-	}
-	_, err := rowCount("resolving drift", q.Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
+// ResolveDrift closes the open findings of a sandbox.
+func (tx *Tx) ResolveDrift(sandboxID, resolution string) error {
+	_, err := rowCount("resolving drift", tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID).
+		Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
 	return err
 }
 

@@ -244,3 +244,50 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 		h.Errorf("it cost %s for %+v, and the record %+v comes to %s", got.Gross, got, ran[0], want)
 	}
 }
+
+// TestASilentRestartOnCloudflareIsAFinding has a container crash and somebody start it again, with an empty disk,
+// while no reconciler looks.
+func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.environment("rpg-2", nil)
+	ref := h.acquire("rpg-2")
+	container := strings.TrimSpace(h.sh(ref, "echo lost > /workspace/note; hostname"))
+	l := h.lease(ref, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake })
+	info, err := h.service.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.end()
+	x := h.executor()
+	handle := sandbox.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID}
+	cloudflaretest.Crash(t, container)
+	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		o, err := x.Inspect(t.Context(), handle)
+		if err == nil && o.State == sandbox.StateStopped {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("it has not stopped: %+v, %v", o, err)
+		}
+	}
+	if err := x.Wake(t.Context(), handle); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		found, err := h.service.ListDrift(t.Context(), sandbox.DriftFilter{LeaseID: l.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) == 1 && found[0].Field == "incarnation" && found[0].Kind == sandbox.DriftStopped && found[0].Expected == "1" && found[0].Observed == "2" {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("it was found that %+v", found)
+		}
+	}
+	if got := h.sh(ref, "ls /workspace"); got != "config.json\n" {
+		t.Errorf("its new disk holds %q", got)
+	}
+}

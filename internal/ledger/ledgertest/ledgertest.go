@@ -371,7 +371,7 @@ func (s suite) drift(t *testing.T) {
 	if f, isNew := see("16"); isNew || f.Looks != 2 || f.Observed != "16" {
 		t.Errorf("the second look: %+v, new %t", f, isNew)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.ResolveDrift("s", "memory_mb", "restored") })
+	write(t, store, func(tx *ledger.Tx) error { return tx.ResolveDrift("s", "restored") })
 	if _, isNew := see("32"); !isNew {
 		t.Error("after it was resolved it is not new")
 	}

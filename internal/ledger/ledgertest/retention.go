@@ -224,7 +224,7 @@ func (s suite) oldRows(t *testing.T) {
 			env.Status = sandbox.EnvironmentDestroyed
 			_, err3 := tx.CreateDeliveries([]ledger.Delivery{{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched}})
 			_, _, err4 := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
-			return errors.Join(err, err2, err3, err4, tx.SaveEnvironment(env), tx.ResolveDrift(id, "", "gone"),
+			return errors.Join(err, err2, err3, err4, tx.SaveEnvironment(env), tx.ResolveDrift(id, "gone"),
 				tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 		})
 	}
