@@ -177,7 +177,16 @@ func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironmen
 }
 
 // GetEnvironment implements sandbox.Environments.
-func (e *Engine) GetEnvironment(ctx context.Context, id string) (env sandbox.Environment, err error) {
+func (e *Engine) GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
+	env, err := e.environment(ctx, id)
+	if err == nil {
+		env.Drift, err = e.examineDeployment(ctx, env)
+	}
+	return env, err
+}
+
+// environment reads one from the ledger.
+func (e *Engine) environment(ctx context.Context, id string) (env sandbox.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, id)
 		if err != nil {

@@ -264,6 +264,8 @@ type Environment struct {
 	// BudgetUse is set where there is a budget, Pool where there is a warm pool.
 	BudgetUse *BudgetUse  `json:"budget_use,omitempty"`
 	Pool      *PoolStatus `json:"pool,omitempty"`
+	// Drift are the open findings about what the environment is deployed with, of GetEnvironment alone.
+	Drift []DriftFinding `json:"drift,omitempty"`
 }
 
 // PutEnvironment asks for an environment to be made or changed.

@@ -78,9 +78,16 @@ type Provisioner interface {
 	// Mend sees to it that what was provisioned works as it did, and returns what it found wrong, "" when
 	// that was nothing. It disturbs nothing that works. Errors: as Provision; what was found wrong is so still.
 	Mend(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) (found string, err error)
+	// Differences returns the settings of what was provisioned that are not as Provision makes them, and changes
+	// nothing; none where nothing was made that others could change. Errors: as Provision.
+	Differences(ctx context.Context, ref EnvironmentRef, spec EnvironmentSpec) ([]Difference, error)
 	// Deprovision removes it; absent is success. Errors: Conflict while sandboxes use it.
 	Deprovision(ctx context.Context, ref EnvironmentRef) error
 }
+
+// Difference is a setting of what was provisioned that is not as it should be. What was wanted and what was found
+// are for readers.
+type Difference struct{ Setting, Wanted, Found string }
 
 // SandboxSpec is everything a backend needs to make a sandbox.
 type SandboxSpec struct {

@@ -60,6 +60,7 @@ type Model struct {
 	EndedAt          types.String `tfsdk:"ended_at"`
 	MonthlyCost      types.String `tfsdk:"estimated_monthly_cost_usd"`
 	MonthlyLeaseCost types.String `tfsdk:"estimated_monthly_cost_per_lease_usd"`
+	Drift            types.List   `tfsdk:"drift"`
 }
 
 // Size is the resources block.
@@ -168,6 +169,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Status = value.String(env.Status)
 	m.EndedBy = value.String(env.EndedBy)
 	m.EndedAt = value.Time(env.EndedAt)
+	m.Drift = flattenDrift(env.Drift)
 	return diags
 }
 

@@ -41,6 +41,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if sleepMode.IsNull() {
 		plan.planSleepMode()
 	}
+	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
 	resp.Diagnostics.Append(plan.planEpoch(state)...)
 	resp.Diagnostics.Append(r.planCost(&plan)...)

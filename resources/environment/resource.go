@@ -140,6 +140,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
 	}
 	resp.Diagnostics.Append(budgetNotice(env)...)
+	resp.Diagnostics.Append(driftNotice(env)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 

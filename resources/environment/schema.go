@@ -157,6 +157,12 @@ func computedAttributes() map[string]schema.Attribute {
 			MarkdownDescription: "The same, divided by the number of leases.",
 			Computed:            true,
 		},
+		"drift": schema.ListAttribute{
+			MarkdownDescription: "What others have changed of what the environment is deployed with, on Cloudflare: image, size, number of instances, Worker. " +
+				"A plan that finds some changes it back to none, which deploys the environment again.",
+			Computed:    true,
+			ElementType: types.StringType,
+		},
 	}
 }
 

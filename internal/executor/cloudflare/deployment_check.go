@@ -126,20 +126,13 @@ func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
 	return f
 }
 
-// Difference is a setting of a deployment that is not as wanted.
-type Difference struct {
-	// Setting is one of script, signing_key, variables, image, resources, max_instances and rollout_grace, or
-	// a Part that is missing.
-	Setting string
-	// Wanted and Found are for readers.
-	Wanted, Found string
-}
-
 // Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do.
-func (d Deployment) Differences(s Site) (all []Difference) {
+// Their settings are script, signing_key, variables, image, resources, max_instances and rollout_grace, and each
+// Part that is missing.
+func (d Deployment) Differences(s Site) (all []sandbox.Difference) {
 	differ := func(setting, wanted, found string) {
 		if wanted != found {
-			all = append(all, Difference{setting, wanted, found})
+			all = append(all, sandbox.Difference{Setting: setting, Wanted: wanted, Found: found})
 		}
 	}
 	for _, part := range s.Missing {

@@ -1,6 +1,7 @@
 package cloudflare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -112,6 +113,28 @@ func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref sandbox.Envir
 	}
 }
 
+// Differences implements sandbox.Provisioner.
+func (e *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+	if err := e.confirm(ctx, ref.Instance); err != nil {
+		return nil, err
+	}
+	d, err := e.deployment(ref, spec)
+	if err != nil {
+		return nil, err
+	}
+	site, err := e.deployer.Find(ctx, d.Name)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return []sandbox.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	// To prepare the image might send it: the Worker tells what it was prepared as.
+	d.Image = cmp.Or(site.Variables[variablePrepared], site.Image)
+	d.Variables = map[string]string{variableImage: spec.Image, variablePrepared: d.Image}
+	return d.Differences(site), nil
+}
+
 // Mend implements sandbox.Provisioner: what differs from what was deployed is deployed again.
 func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
 	d, sent, err := e.prepare(ctx, ref, spec)
@@ -138,7 +161,7 @@ func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sa
 }
 
 // describe tells of differences for readers; "" when there are none.
-func describe(all []Difference) string {
+func describe(all []sandbox.Difference) string {
 	parts := make([]string, len(all))
 	for i, d := range all {
 		parts[i] = fmt.Sprintf("%s is %q and should be %q", d.Setting, d.Found, d.Wanted)

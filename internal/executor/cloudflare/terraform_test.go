@@ -2,6 +2,7 @@ package cloudflare_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,20 @@ output "standing" {
 	}
 	if p := c.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the next plan has %v", p.Changes)
+	}
+	others := a.ChangeApplication(t, `{"max_instances":3}`)
+	p := c.Plan()
+	if p.Changes["sandbox_environment.game"] != "update" || len(p.Changes) != 1 {
+		t.Errorf("somebody changed %s, and the plan has %v", others, p.Changes)
+	}
+	if !slices.ContainsFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
+		return d.Summary == "Environment terraform-catan Changed Outside Of Terraform" && strings.Contains(d.Detail, "max_instances: expected 20, observed 3")
+	}) {
+		t.Errorf("the plan says %+v", p.Diagnostics)
+	}
+	c.Run("apply", "-auto-approve")
+	if p := c.Plan(); len(p.Changes) > 0 || len(p.Diagnostics) > 0 {
+		t.Errorf("once it is made good, the next plan has %v and says %+v", p.Changes, p.Diagnostics)
 	}
 	state := c.Read("terraform.tfstate")
 	if strings.Contains(state, string(a.Token)) {

@@ -20,6 +20,11 @@ func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sa
 	return found, e.ensureGateway(ctx, ref, spec.EgressRules())
 }
 
+// Differences implements sandbox.Provisioner: nothing that an environment has here has settings of others' making.
+func (e *Executor) Differences(context.Context, sandbox.EnvironmentRef, sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+	return nil, nil
+}
+
 // examineGateway returns what is wrong with an environment's gateway, "" when it works. One that hangs
 // is removed: what it was told is in its volume.
 func (e *Executor) examineGateway(ctx context.Context, ref sandbox.EnvironmentRef) (string, error) {

@@ -21,6 +21,7 @@ const (
 	OpCheck       Op = "check"
 	OpProvision   Op = "provision"
 	OpMend        Op = "mend"
+	OpDiffer      Op = "differ"
 	OpDeprovision Op = "deprovision"
 	OpSpawn       Op = "spawn"
 	OpSleep       Op = "sleep"
@@ -60,6 +61,7 @@ type Executor struct {
 	installed map[sandbox.EnvironmentRef]bool
 	objects   map[string]sandbox.Leftover       // what is beside sandboxes, by name
 	broken    map[sandbox.EnvironmentRef]string // what Mend finds
+	changed   map[sandbox.EnvironmentRef][]sandbox.Difference
 	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
@@ -101,6 +103,7 @@ func New(instance string, now func() time.Time) *Executor {
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
 		removed: make(map[string]*record),
+		changed: make(map[sandbox.EnvironmentRef][]sandbox.Difference),
 	}
 }
 
@@ -143,8 +146,25 @@ func (x *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, _ 
 	}
 	defer x.mu.Unlock()
 	x.installed[ref] = true
+	delete(x.changed, ref)
 	x.keep(environmentHandle(ref), sandbox.LeftoverGuest, sandbox.LeftoverSeed)
 	return nil
+}
+
+// Alter has what was provisioned differ from now on, until it is provisioned again.
+func (x *Executor) Alter(ref sandbox.EnvironmentRef, all ...sandbox.Difference) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.changed[ref] = all
+}
+
+// Differences implements sandbox.Executor: it returns what Alter has altered.
+func (x *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+	if err := x.enter(ctx, OpDiffer, ref.Instance); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	return x.changed[ref], nil
 }
 
 // Mend implements sandbox.Executor: it mends what Break has broken.

@@ -1,6 +1,9 @@
 package cloudflaretest
 
 import (
+	"encoding/json"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
@@ -14,14 +17,10 @@ type Account struct {
 }
 
 // StartAccount runs an account until the test ends. It skips and fails as Start does.
-func StartAccount(t testing.TB, change ...func(*localaccount.Config)) *Account {
+func StartAccount(t testing.TB) *Account {
 	t.Helper()
 	Need(t)
-	cfg := localaccount.Config{Worker: workerDir(), State: t.TempDir()}
-	for _, c := range change {
-		c(&cfg)
-	}
-	a, err := localaccount.Start(t.Context(), cfg)
+	a, err := localaccount.Start(t.Context(), localaccount.Config{Worker: workerDir(), State: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,4 +40,38 @@ func ImageID(t testing.TB, image string) string {
 		t.Fatal(err)
 	}
 	return found.ID
+}
+
+// ChangeApplication changes the account's one container application behind everybody's back, and returns its name.
+func (a *Account) ChangeApplication(t testing.TB, change string) string {
+	t.Helper()
+	var all []struct{ ID, Name string }
+	a.call(t, http.MethodGet, "/containers/applications", "", &all)
+	if len(all) != 1 {
+		t.Fatalf("the account has the container applications %v, not one", all)
+	}
+	a.call(t, http.MethodPatch, "/containers/applications/"+all[0].ID, change, nil)
+	return all[0].Name
+}
+
+// call asks the account's API, as anybody with its token may.
+func (a *Account) call(t testing.TB, method, path, body string, result any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, a.URL+"/accounts/"+a.ID+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+string(a.Token))
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }() // it is read
+	envelope := struct {
+		Success bool
+		Result  any
+	}{Result: result}
+	if err := json.NewDecoder(answer.Body).Decode(&envelope); err != nil || !envelope.Success {
+		t.Fatalf("%s %s: %s %+v: %v", method, path, answer.Status, envelope, err)
+	}
 }

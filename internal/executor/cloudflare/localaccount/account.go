@@ -37,8 +37,6 @@ type Config struct {
 	Listen string
 	// Log gets what the runtime reports; nil means standard error.
 	Log io.Writer
-	// Runtime, when it is set, stands before the one that runs Workers.
-	Runtime func(localapi.Runtime) localapi.Runtime
 }
 
 // Account is an account that runs.
@@ -90,11 +88,7 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 		URL: "http://" + listener.Addr().String() + "/client/v4", Token: sandbox.Secret(sandbox.RandomIDs(40)),
 		images: images, runtime: workers, served: make(chan error, 1),
 	}
-	runtime := localapi.Runtime(workers)
-	if cfg.Runtime != nil {
-		runtime = cfg.Runtime(workers)
-	}
-	a.API = localapi.New(localapi.Config{Token: string(a.Token), Runtime: runtime})
+	a.API = localapi.New(localapi.Config{Token: string(a.Token), Runtime: workers})
 	images.api = a.API
 	a.server = &http.Server{Handler: a.API, ReadHeaderTimeout: time.Minute}
 	go func() { a.served <- a.server.Serve(listener) }() // ends with Close

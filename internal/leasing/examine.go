@@ -1,0 +1,97 @@
+package leasing
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// examineTimeout bounds the look at what an environment is deployed with: some requests to the backend.
+const examineTimeout = 10 * time.Second
+
+// resolvedDeployed is how a finding about a deployment is resolved.
+const resolvedDeployed = "it is as configured again"
+
+// deploymentField names, in a finding, settings of what an environment is deployed with.
+func deploymentField(environmentID, setting string) string {
+	return "deployment of environment " + environmentID + ": " + setting
+}
+
+// examineDeployment has the backend compare what an environment is deployed with, and returns the open findings about it. One
+// that does not answer says nothing: then they are those of before.
+func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment) ([]sandbox.DriftFinding, error) {
+	serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
+	if !serves || env.Instance == "" {
+		return nil, nil
+	}
+	x, err := e.backendFor(env.Backend)
+	if err != nil {
+		return nil, nil //nolint:nilerr // an engine without this backend reads, and knows nothing of it
+	}
+	bounded, cancel := context.WithTimeout(ctx, examineTimeout)
+	defer cancel()
+	found, lookErr := x.Differences(bounded, e.environmentRef(env.ID, env.Instance), env.EnvironmentSpec)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var open []ledger.DriftFinding
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		all, err := tx.OpenDrift(env.Instance)
+		open = slices.DeleteFunc(all, func(f ledger.DriftFinding) bool {
+			return f.Kind != sandbox.DriftChanged || !strings.HasPrefix(f.Field, deploymentField(env.ID, ""))
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if lookErr != nil {
+		e.log.Warn("leasing: could not look at what an environment is deployed with", "environment", env.ID, "error", lookErr)
+		return findingsOf(open), nil
+	}
+	if len(found) == 0 && len(open) == 0 {
+		return nil, nil
+	}
+	return e.recordDeployment(ctx, env, found, open)
+}
+
+// recordDeployment records what was found, and resolves what is well again.
+func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []sandbox.Difference, open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+		all = nil
+		seen := make(map[string]bool)
+		for _, d := range found {
+			f, _, err := tx.SeeDrift(ledger.DriftFinding{
+				Kind: sandbox.DriftChanged, EnvironmentID: env.ID, Instance: env.Instance,
+				Field: deploymentField(env.ID, d.Setting), Expected: d.Wanted, Observed: d.Found,
+				Resolution: "the next terraform apply deploys it again",
+			})
+			if err != nil {
+				return err
+			}
+			seen[f.Field] = true
+			all = append(all, f.Domain())
+		}
+		for i := range open {
+			if seen[open[i].Field] {
+				continue
+			}
+			if err := tx.ResolveFinding(open[i].ID, resolvedDeployed); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func findingsOf(rows []ledger.DriftFinding) (all []sandbox.DriftFinding) {
+	for i := range rows {
+		all = append(all, rows[i].Domain())
+	}
+	return all
+}

@@ -1,0 +1,51 @@
+package leasing_test
+
+import (
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		get := func() sandbox.Environment {
+			env, err := w.engine.GetEnvironment(w.Context(), game)
+			if err != nil {
+				w.Fatal(err)
+			}
+			return env
+		}
+		if env := get(); len(env.Drift) > 0 {
+			t.Errorf("nobody changed anything, and the findings are %+v", env.Drift)
+		}
+		w.backend.Alter(w.gatewayRef(), sandbox.Difference{Setting: "image", Wanted: "ours", Found: "theirs"}, sandbox.Difference{Setting: "script", Wanted: "a", Found: "b"})
+		first := get()
+		if len(first.Drift) != 2 || first.Drift[0].Kind != sandbox.DriftChanged || first.Drift[0].Expected != "ours" || first.Drift[0].Observed != "theirs" {
+			w.Fatalf("the findings are %+v", first.Drift)
+		}
+		if again := get(); len(again.Drift) != 2 || again.Drift[0].ID != first.Drift[0].ID {
+			t.Errorf("the second look finds %+v", again.Drift)
+		}
+
+		w.backend.Fail(fake.OpDiffer, sandbox.Errorf(sandbox.Unavailable, "it does not answer"))
+		if env := get(); len(env.Drift) != 2 {
+			t.Errorf("a backend that does not answer has made the findings %+v", env.Drift)
+		}
+		w.backend.Fail(fake.OpDiffer, nil)
+
+		w.backend.Alter(w.gatewayRef(), sandbox.Difference{Setting: "script", Wanted: "a", Found: "b"}) // somebody has put the image right
+		if env := get(); len(env.Drift) != 1 || env.Drift[0].Observed != "b" {
+			t.Errorf("the findings are %+v", env.Drift)
+		}
+		w.environment() // deploys it again
+		if env := get(); len(env.Drift) > 0 {
+			t.Errorf("it is deployed again, and the findings are %+v", env.Drift)
+		}
+		open, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game, Status: sandbox.DriftOpen})
+		if err != nil || len(open) > 0 {
+			t.Errorf("open are %+v: %v", open, err)
+		}
+	})
+}
