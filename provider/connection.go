@@ -35,7 +35,8 @@ type connection struct {
 	mu      sync.Mutex // guards what follows
 	service *configured.Service
 	engine  image.Engine
-	closers []io.Closer // in the order of opening
+	account *deploy.Deployer // for its registry
+	closers []io.Closer      // in the order of opening
 }
 
 // Service returns the lease service: the reconciler's, or one in this process.
@@ -148,12 +149,30 @@ func (c *connection) Engine() (image.Engine, error) {
 	return engine, nil
 }
 
+// Registry returns the Cloudflare account's registry, nil where no account is configured, or none yet.
+func (c *connection) Registry() (configured.Registry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settings.cloudflare.AccountID == "" || c.settings.cloudflare.Token == "" {
+		return nil, nil
+	}
+	if c.account == nil {
+		account, err := deploy.New(c.settings.cloudflare)
+		if err != nil {
+			return nil, err
+		}
+		c.account = account
+		c.closers = append(c.closers, account)
+	}
+	return c.account.Registry(), nil
+}
+
 // Close ends the connections that were opened, the last one first.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := closeAll(c.closers)
-	c.service, c.engine, c.closers = nil, nil, nil
+	c.service, c.engine, c.account, c.closers = nil, nil, nil, nil
 	return err
 }
 

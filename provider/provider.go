@@ -102,6 +102,7 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 	shared := &configured.Provider{
 		Open:       c.Service,
 		Images:     image.NewBuilder(c.Engine),
+		Registry:   c.Registry,
 		PriceBooks: books,
 		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
 		NewMessage: func() string { return "terraform-" + uuid.NewString() },

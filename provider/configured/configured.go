@@ -18,6 +18,8 @@ type Provider struct {
 	Open func(ctx context.Context) (Service, error)
 	// Images builds and manages images on the Docker engine, to which it connects on first use.
 	Images *image.Builder
+	// Registry returns the registry of the Cloudflare account, nil where no account is configured. It does not connect.
+	Registry func() (Registry, error)
 	// PriceBooks hold the prices that estimates are made with, by backend; nil while they are not known.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
@@ -25,6 +27,14 @@ type Provider struct {
 	// NewMessage issues an id for one condition that Terraform delivers.
 	NewMessage func() string
 	Now        func() time.Time
+}
+
+// Registry is the part of a registry that belongs to an account, which is spoken to with short-lived credentials.
+type Registry interface {
+	// Has reports whether an image's name or reference is of that part.
+	Has(name string) bool
+	// Login returns credentials that hold now.
+	Login(ctx context.Context) (username string, password sandbox.Secret, err error)
 }
 
 // Service is the lease service and the ledger that it answers from.

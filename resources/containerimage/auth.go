@@ -2,6 +2,7 @@ package containerimage
 
 import (
 	"context"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
 // Auth is a registry_auth block. Plan and state never hold its password.
@@ -26,7 +29,7 @@ type Auth struct {
 
 func authBlock() schema.Block {
 	return schema.ListNestedBlock{
-		MarkdownDescription: "What a registry is spoken to with, one block per registry, also for the base images of a build (of which the classic builder takes these blocks only). For any other registry Docker's own credentials are used: `config.json` and the credential helpers that it names. " +
+		MarkdownDescription: "What a registry is spoken to with, one block per registry, also for the base images of a build (of which the classic builder takes these blocks only). A `name` in the registry of the provider's Cloudflare account, `registry.cloudflare.com/ACCOUNT/…`, needs none: its API gives credentials. For any other registry Docker's own are used: `config.json` and the credential helpers that it names. " +
 			"Terraform hands a password neither to a refresh nor to a destroy: then too Docker's own are used, and while they do not suffice, drift of a pushed image is looked for at plan.",
 		NestedObject: schema.NestedBlockObject{Attributes: map[string]schema.Attribute{
 			"address": schema.StringAttribute{
@@ -78,6 +81,40 @@ func (m *Model) ownCredentials(ctx context.Context) bool {
 		}
 	}
 	return diags.HasError()
+}
+
+// registries is the model's, and speaks to the Cloudflare account's registry with what its API gives.
+func (r *Resource) registries(ctx context.Context, m *Model) (_ *registry.Client, known bool, _ diag.Diagnostics) {
+	c, known, diags := m.registries(ctx)
+	if !known || diags.HasError() {
+		return c, known, diags
+	}
+	account, err := r.account()
+	if err != nil {
+		return nil, false, append(diags, diagnose.Failed("Reaching Cloudflare's Registry Failed", err, nil)...)
+	}
+	if account == nil {
+		return c, known, diags
+	}
+	names := []string{m.Name.ValueString()}
+	if m.Source != nil {
+		names = append(names, m.Source.Reference.ValueString())
+	}
+	for _, name := range names {
+		if account.Has(name) {
+			host, _, _ := strings.Cut(name, "/")
+			c = c.With(host, account.Login)
+		}
+	}
+	return c, known, diags
+}
+
+// account returns the Cloudflare account's registry, nil where there is no account.
+func (r *Resource) account() (configured.Registry, error) {
+	if r.provider == nil || r.provider.Registry == nil {
+		return nil, nil
+	}
+	return r.provider.Registry()
 }
 
 // registries returns a client with the credentials of a model, which has passwords when it is the

@@ -132,7 +132,7 @@ func (r *Resource) lookAt(ctx context.Context, m *Model, place string, tags []st
 		f, _, err = r.lookOnEngine(ctx, m, m.ImageID.ValueString())
 		return f, true, err
 	}
-	client, _, diags := m.registries(ctx)
+	client, _, diags := r.registries(ctx, m)
 	if diags.HasError() {
 		return found{}, false, sandbox.Errorf(sandbox.Internal, "read registry_auth of the state: %v", diags)
 	}

@@ -30,7 +30,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(plan.content(ctx, state, &config)...)
+	resp.Diagnostics.Append(r.content(ctx, &plan, state, &config)...)
 	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
 	if resp.Diagnostics.HasError() {
 		return
@@ -38,7 +38,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	plan.ID = plan.Name
 	if state.keeps(&plan) {
 		plan.keep(ctx, state)
-		resp.Diagnostics.Append(plan.restore(ctx, state, &config)...)
+		resp.Diagnostics.Append(r.restore(ctx, &plan, state, &config)...)
 	} else {
 		plan.renew()
 	}
@@ -49,7 +49,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 }
 
 // content plans what the image is made of.
-func (m *Model) content(ctx context.Context, state, config *Model) (diags diag.Diagnostics) {
+func (r *Resource) content(ctx context.Context, m, state, config *Model) (diags diag.Diagnostics) {
 	m.ContextHash, m.Digest = types.StringNull(), types.StringUnknown()
 	switch {
 	case m.Build != nil:
@@ -60,7 +60,7 @@ func (m *Model) content(ctx context.Context, state, config *Model) (diags diag.D
 	case m.Source != nil && state != nil && m.Source.stays(state.Source) && !state.Digest.IsNull():
 		m.Digest = state.Digest
 	case m.Source != nil && m.Source.known():
-		client, known, d := config.registries(ctx)
+		client, known, d := r.registries(ctx, config)
 		if diags.Append(d...); !known {
 			return diags
 		}
@@ -157,11 +157,11 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 
 // restore plans to give back what the registry lost, where only the configuration has what it takes
 // to ask: Read cannot.
-func (m *Model) restore(ctx context.Context, state, config *Model) diag.Diagnostics {
+func (r *Resource) restore(ctx context.Context, m, state, config *Model) diag.Diagnostics {
 	if !state.has(ctx, inRegistry) || !m.Push.ValueBool() || !state.ownCredentials(ctx) {
 		return nil
 	}
-	client, known, diags := config.registries(ctx)
+	client, known, diags := r.registries(ctx, config)
 	if diags.HasError() || !known {
 		return diags
 	}

@@ -79,7 +79,7 @@ func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Cli
 		}
 	}
 	if all && old.has(ctx, inRegistry) && !old.Digest.Equal(m.Digest) {
-		if err := c.Delete(ctx, old.pinned()); err != nil {
+		if err := r.deleteInRegistry(ctx, old, c); err != nil {
 			diags.Append(diagnose.Failed(failed, err, nil)...)
 		}
 	}
@@ -98,11 +98,42 @@ func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (d
 		}
 	}
 	if m.has(ctx, inRegistry) {
-		if err := c.Delete(ctx, m.pinned()); err != nil {
+		if err := r.deleteInRegistry(ctx, m, c); err != nil {
 			diags.Append(removalFailed(m, failed, err)...)
 		}
 	}
 	return diags
+}
+
+// deleteInRegistry removes the image with its tags. Cloudflare's registry removes tags, and then the images that have
+// none.
+func (r *Resource) deleteInRegistry(ctx context.Context, m *Model, c *registry.Client) error {
+	account, err := r.account()
+	if err != nil {
+		return err
+	}
+	if account == nil || !account.Has(m.Name.ValueString()) {
+		return c.Delete(ctx, m.pinned())
+	}
+	tags, err := c.Tags(ctx, m.Name.ValueString())
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, tag := range tags {
+		if err := untagInRegistry(ctx, m, tag, c); err != nil {
+			return err
+		}
+	}
+	host, _, _ := strings.Cut(m.Name.ValueString(), "/")
+	switch err := c.Collect(ctx, host); sandbox.CodeOf(err) {
+	case sandbox.NotFound, sandbox.Forbidden: // it frees room by itself
+		return nil
+	default:
+		return err
+	}
 }
 
 // unname removes from the engine what has no tag any more and is known there by digest only.

@@ -78,7 +78,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 
 // make is produce with the credentials of the configuration.
 func (r *Resource) make(ctx context.Context, m, state, config *Model) (made bool, diags diag.Diagnostics) {
-	c, _, diags := config.registries(ctx)
+	c, _, diags := r.registries(ctx, config)
 	if diags.HasError() {
 		return false, diags
 	}
@@ -173,7 +173,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 
 // leave removes the tags that the model no longer has, and the image that it no longer is.
 func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped []string) diag.Diagnostics {
-	c, _, diags := config.registries(ctx)
+	c, _, diags := r.registries(ctx, config)
 	if diags.HasError() {
 		return diags
 	}
@@ -221,7 +221,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 			return
 		}
 	}
-	c, _, diags := m.registries(ctx)
+	c, _, diags := r.registries(ctx, &m)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
