@@ -13,7 +13,7 @@ import (
 
 // Cloudflare returns the list prices of Cloudflare Containers. CPU is billed as used, memory and
 // disk as provisioned while a container runs, idle or not; a stopped one costs nothing. Requests,
-// egress, Durable Objects and storage are billed apart and not part of the book.
+// egress, Durable Objects and storage are billed apart and not part of the book; see Platform.
 func Cloudflare() sandbox.PriceBook {
 	return sandbox.PriceBook{
 		Name:            "cloudflare-containers",

@@ -20,7 +20,13 @@ type Usage struct {
 	// CPUSharePercent is the share of its CPU limit that each uses while awake, 0 to 100: with a
 	// limit of a quarter of a core, 10 are 0.025 cores.
 	CPUSharePercent int64
+	// CommandsPerHour is how many commands run in each of them in an hour awake, 0 to a million. Only
+	// EstimatePlatformMonth counts them.
+	CommandsPerHour int64
 }
+
+// maxCommandsPerHour bounds CommandsPerHour: nearly 300 a second.
+const maxCommandsPerHour = 1_000_000
 
 // Validate checks the usage. Errors: sandbox.Invalid, naming each field.
 func (u Usage) Validate() error {
@@ -36,6 +42,9 @@ func (u Usage) Validate() error {
 	}
 	if u.CPUSharePercent < 0 || u.CPUSharePercent > 100 {
 		f = append(f, sandbox.Field{Name: "cpu_share_percent", Problem: "must be between 0 and 100"})
+	}
+	if u.CommandsPerHour < 0 || u.CommandsPerHour > maxCommandsPerHour {
+		f = append(f, sandbox.Field{Name: "commands_per_hour", Problem: "must be between 0 and 1000000"})
 	}
 	return sandbox.InvalidFields("expected usage", f)
 }

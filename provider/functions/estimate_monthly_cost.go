@@ -26,6 +26,7 @@ type monthlyCost struct {
 	CPU      string `tfsdk:"cpu_usd"`
 	Disk     string `tfsdk:"disk_usd"`
 	Plan     string `tfsdk:"plan_usd"`
+	Platform string `tfsdk:"platform_usd"`
 }
 
 // maxWhole bounds how many leases there can be.
@@ -40,14 +41,15 @@ func (estimateMonthlyCost) Metadata(_ context.Context, _ function.MetadataReques
 func (estimateMonthlyCost) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
 	book := pricing.Cloudflare()
 	dollars := make(map[string]attr.Type)
-	for _, name := range []string{"total_usd", "per_lease_usd", "memory_usd", "cpu_usd", "disk_usd", "plan_usd"} {
+	for _, name := range []string{"total_usd", "per_lease_usd", "memory_usd", "cpu_usd", "disk_usd", "plan_usd", "platform_usd"} {
 		dollars[name] = types.StringType
 	}
 	resp.Definition = function.Definition{
 		Summary: "What sandboxes of a size are expected to cost in a month",
 		MarkdownDescription: fmt.Sprintf("Returns what leases are expected to cost in a month of %d days at the list prices of Cloudflare Containers ([source](%s), read on %s): "+
 			"to compare sizes before an environment has one. It is the same computation as `estimated_monthly_cost_usd` of `sandbox_environment`, which goes by the prices of its backend instead.\n\n"+
-			"The result is an object of `total_usd`, `per_lease_usd`, `memory_usd`, `cpu_usd`, `disk_usd` and `plan_usd`: decimal strings of US dollars, rounded to cents. "+
+			"The result is an object of `total_usd`, `per_lease_usd`, `memory_usd`, `cpu_usd`, `disk_usd`, `plan_usd` and `platform_usd`: decimal strings of US dollars, rounded to cents. "+
+			"`platform_usd` is what Cloudflare bills beside for requests and Durable Objects, at a command a minute; it is no part of `total_usd`, nor of any report. "+
 			"The monthly fee of the plan, and what it includes, are counted once, as if nothing else used the account.", pricing.DaysPerMonth, book.Source, book.AsOf),
 		Parameters: []function.Parameter{
 			function.StringParameter{Name: "instance_type", MarkdownDescription: "The size of a sandbox: `" + strings.Join(sizes(), "`, `") + "`."},
@@ -92,12 +94,14 @@ func (estimateMonthlyCost) Run(ctx context.Context, req function.RunRequest, res
 			return
 		}
 	}
-	usage := pricing.Usage{Leases: int64(count), HoursPerDay: time.Duration(hours * float64(time.Hour)).Round(time.Second), CPUSharePercent: int64(share)}
+	usage := pricing.Usage{Leases: int64(count), HoursPerDay: time.Duration(hours * float64(time.Hour)).Round(time.Second), CPUSharePercent: int64(share),
+		CommandsPerHour: pricing.DefaultCommandsPerHour}
 	if err := usage.Validate(); err != nil {
 		resp.Error = refused(err, arguments...)
 		return
 	}
 	e := pricing.EstimateMonth(pricing.Cloudflare(), r, usage)
 	resp.Error = resp.Result.Set(ctx, monthlyCost{Total: e.Total.Cents(), PerLease: e.PerLease.Cents(),
-		Memory: e.Memory.Cents(), CPU: e.CPU.Cents(), Disk: e.Disk.Cents(), Plan: e.Plan.Cents()})
+		Memory: e.Memory.Cents(), CPU: e.CPU.Cents(), Disk: e.Disk.Cents(), Plan: e.Plan.Cents(),
+		Platform: pricing.EstimatePlatformMonth(pricing.CloudflarePlatform(), usage).Total.Cents()})
 }

@@ -50,7 +50,7 @@ func TestAccFunctionsReturnWhatTheyPromise(t *testing.T) {
 		`parse_image_reference("ghcr.io/acme/player:1.4@` + digest + `")`: image("ghcr.io", "acme/player", text("1.4"), text(digest)),
 		// The example of the design: eight agents on basic, four hours a day at a tenth of their CPU.
 		`estimate_monthly_cost("basic", 4, 10, 8)`: knownvalue.ObjectExact(map[string]knownvalue.Check{"total_usd": text("15.61"), "per_lease_usd": text("1.95"),
-			"memory_usd": text("8.42"), "cpu_usd": text("1.28"), "disk_usd": text("0.92"), "plan_usd": text("5.00")}),
+			"memory_usd": text("8.42"), "cpu_usd": text("1.28"), "disk_usd": text("0.92"), "plan_usd": text("5.00"), "platform_usd": text("0.53")}),
 		`estimate_monthly_cost("lite", 0, 0, 0).total_usd`: text("5.00"),
 	} {
 		t.Run(call, func(t *testing.T) {

@@ -60,6 +60,7 @@ type Model struct {
 	EndedAt          types.String `tfsdk:"ended_at"`
 	MonthlyCost      types.String `tfsdk:"estimated_monthly_cost_usd"`
 	MonthlyLeaseCost types.String `tfsdk:"estimated_monthly_cost_per_lease_usd"`
+	PlatformCost     types.String `tfsdk:"estimated_monthly_platform_cost_usd"`
 	Drift            types.List   `tfsdk:"drift"`
 }
 
@@ -76,6 +77,7 @@ type Usage struct {
 	Leases          types.Int64   `tfsdk:"leases"`
 	HoursPerDay     types.Float64 `tfsdk:"hours_per_day"`
 	CPUSharePercent types.Int64   `tfsdk:"cpu_share_percent"`
+	CommandsPerHour types.Int64   `tfsdk:"commands_per_hour"`
 }
 
 // expand returns what the model asks for. What is null or unknown stays zero, or

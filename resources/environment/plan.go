@@ -101,18 +101,23 @@ func (m *Model) planEpoch(state *Model) diag.Diagnostics {
 // planCost plans the estimated cost and holds it against the cap.
 func (r *Resource) planCost(m *Model) diag.Diagnostics {
 	if m.ExpectedUsage == nil {
-		m.MonthlyCost, m.MonthlyLeaseCost = types.StringNull(), types.StringNull()
+		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringNull(), types.StringNull(), types.StringNull()
 		return nil
 	}
 	if r.Provider == nil || r.Provider.PriceBooks == nil || !m.costKnown() {
-		m.MonthlyCost, m.MonthlyLeaseCost = types.StringUnknown(), types.StringUnknown()
+		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
 		return nil
 	}
 	book := r.Provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
 	size := sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString()), Resources: expandResources(*m)}.WithDefaults().Resources
-	estimate := pricing.EstimateMonth(book, size, m.ExpectedUsage.expand())
+	usage := m.ExpectedUsage.expand()
+	estimate := pricing.EstimateMonth(book, size, usage)
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())
 	m.MonthlyLeaseCost = types.StringValue(estimate.PerLease.Cents())
+	m.PlatformCost = types.StringNull()
+	if m.Backend.ValueString() == string(sandbox.Cloudflare) {
+		m.PlatformCost = types.StringValue(pricing.EstimatePlatformMonth(pricing.CloudflarePlatform(), usage).Total.Cents())
+	}
 	return m.checkCap(book)
 }
 
@@ -138,7 +143,7 @@ func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 // costKnown reports whether everything that the estimate depends on is known.
 func (m *Model) costKnown() bool {
 	u := m.ExpectedUsage
-	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() || u.CPUSharePercent.IsUnknown() {
+	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() || u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown() {
 		return false
 	}
 	s := m.Resources
@@ -146,7 +151,12 @@ func (m *Model) costKnown() bool {
 }
 
 func (u *Usage) expand() pricing.Usage {
+	commands := int64(pricing.DefaultCommandsPerHour)
+	if !u.CommandsPerHour.IsNull() {
+		commands = u.CommandsPerHour.ValueInt64()
+	}
 	return pricing.Usage{
+		CommandsPerHour: commands,
 		Leases:          u.Leases.ValueInt64(),
 		HoursPerDay:     time.Duration(u.HoursPerDay.ValueFloat64() * float64(time.Hour)).Round(time.Second),
 		CPUSharePercent: u.CPUSharePercent.ValueInt64(),

@@ -54,6 +54,7 @@ func TestAccEnvironmentCostIsKnownAtPlan(t *testing.T) {
 				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 					planned("estimated_monthly_cost_usd", text("15.61")),
 					planned("estimated_monthly_cost_per_lease_usd", text("1.95")),
+					planned("estimated_monthly_platform_cost_usd", knownvalue.Null()),
 				}},
 				ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", text("15.61"))},
 			},

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
@@ -157,6 +159,12 @@ func computedAttributes() map[string]schema.Attribute {
 			MarkdownDescription: "The same, divided by the number of leases.",
 			Computed:            true,
 		},
+		"estimated_monthly_platform_cost_usd": schema.StringAttribute{
+			MarkdownDescription: "What Cloudflare is expected to bill in such a month for requests and Durable Objects, in US dollars: beside `estimated_monthly_cost_usd`, and part of no report and no budget. " +
+				"Every command and every reading of what a sandbox uses, each 30 s, is one request to the Worker and one to its object, which has 128 MB while the sandbox is awake. " +
+				fmt.Sprintf("[List prices](%s) of %s, after what the plan includes. Null on Docker, and without `expected_usage`.", pricing.CloudflarePlatform().Source, pricing.CloudflarePlatform().AsOf),
+			Computed: true,
+		},
 		"drift": schema.ListAttribute{
 			MarkdownDescription: "What others have changed of what the environment is deployed with, on Cloudflare: image, size, number of instances, Worker. " +
 				"A plan that finds some changes it back to none, which deploys the environment again.",
@@ -215,6 +223,12 @@ func blocks() map[string]schema.Block {
 					Computed:            true,
 					Default:             int64default.StaticInt64(100),
 					Validators:          []validator.Int64{int64validator.Between(0, 100)},
+				},
+				"commands_per_hour": schema.Int64Attribute{
+					MarkdownDescription: "How many commands run in each sandbox in an hour in which it is awake, 0 to 1000000: only `estimated_monthly_platform_cost_usd` depends on it. " +
+						fmt.Sprintf("Default: `%d`, one a minute.", pricing.DefaultCommandsPerHour),
+					Optional:   true,
+					Validators: []validator.Int64{int64validator.Between(0, 1_000_000)},
 				},
 			},
 		},

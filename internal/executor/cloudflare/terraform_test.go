@@ -48,7 +48,7 @@ resource "sandbox_lease" "ann" {
 }
 
 output "standing" {
-  value = "${sandbox_lease.ann.status} ${sandbox_environment.game.sleep_mode} ${sandbox_environment.game.estimated_monthly_cost_usd}"
+  value = "${sandbox_lease.ann.status} ${sandbox_environment.game.sleep_mode} ${sandbox_environment.game.estimated_monthly_cost_usd} ${sandbox_environment.game.estimated_monthly_platform_cost_usd}"
 }
 `, a.ID, a.URL, cloudflaretest.ImageID(t, dockertest.Busybox(t)), more)
 	}
@@ -60,7 +60,7 @@ output "standing" {
 	}
 	c.Write("main.tf", configuration(""))
 	out := c.Run("apply", "-auto-approve", "-no-color")
-	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00"`) {
+	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00 `) || !strings.Contains(out, ` 0.53"`) {
 		t.Errorf("it applied\n%s", out)
 	}
 	if p := c.Plan(); len(p.Changes) > 0 {
