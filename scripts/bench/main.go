@@ -61,6 +61,7 @@ var measures = []struct {
 	{"storm", storm},
 	{"plans", plans},
 	{"images", images},
+	{"worker", worker},
 }
 
 func names() []string {
