@@ -65,7 +65,7 @@ type Executor struct {
 	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
-	removed map[string]*record
+	removed map[string]*record // empty without records
 }
 
 type box struct {
@@ -303,8 +303,11 @@ func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 func (x *Executor) remove(id string) {
 	if b, ok := x.boxes[id]; ok {
 		b.forget(x.now())
-		b.record.stop(x.now())
-		x.removed[id] = &b.record
+		if x.records {
+			r := b.record // alone: a pointer into it would keep the box
+			r.stop(x.now())
+			x.removed[id] = &r
+		}
 	}
 	delete(x.boxes, id)
 }

@@ -78,7 +78,7 @@ func (x *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 		r = &b.record
 	}
 	switch {
-	case r == nil || !there && !x.records:
+	case r == nil:
 		return nil, notFound(h)
 	case x.records:
 		return slices.Clone(r.incarnations), nil
