@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -57,10 +58,18 @@ func notices(l sandbox.Lease, m *Model) diag.Diagnostics {
 	}
 	if len(l.Drift) > 0 {
 		diags.AddWarning(fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
-			"Sandbox %s of lease %s is not as it was leased:\n\n%s\n\nNothing is planned for it. To get it as configured, lease it again with terraform apply -replace.",
-			l.SandboxID, l.ID, findings(l.Drift)))
+			"Sandbox %s of lease %s is not as it was leased:\n\n%s\n\nNothing is planned for it. %s",
+			l.SandboxID, l.ID, findings(l.Drift), remedy(l.Drift)))
 	}
 	return diags
+}
+
+// remedy says what becomes of what was found.
+func remedy(drift []sandbox.DriftFinding) string {
+	if slices.ContainsFunc(drift, func(f sandbox.DriftFinding) bool { return f.Kind == sandbox.DriftChanged }) {
+		return "To get it as configured, lease it again with terraform apply -replace."
+	}
+	return "A sandbox that stopped is started again in place: by the reconciler, or without one when it is used next."
 }
 
 func findings(drift []sandbox.DriftFinding) string {

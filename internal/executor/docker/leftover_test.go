@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func TestLeftoversOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	foreign := name(spec.Handle) + "-workspace2"
 	_, err = api.VolumeCreate(t.Context(), volume.CreateOptions{Name: foreign})
 	must(t, err)
-	t.Cleanup(func() { _ = api.VolumeRemove(t.Context(), foreign, true) })
+	t.Cleanup(func() { must(t, api.VolumeRemove(context.WithoutCancel(t.Context()), foreign, true)) })
 	all := leftovers(t, w.ref.LedgerID)
 	if n := len(all) - len(before); n != 5 {
 		t.Fatalf("%d objects are left over, want carrier, workspace, data, guest volume and seed image: %q", n, all)
