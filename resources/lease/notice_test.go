@@ -159,6 +159,21 @@ func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 	}
 }
 
+func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
+	t.Parallel()
+	restarted := sandbox.DriftFinding{Kind: sandbox.DriftStopped, Field: "incarnation", Expected: "1", Observed: "2"}
+	for says, drift := range map[string][]sandbox.DriftFinding{
+		"is started again in place": {restarted},
+		"terraform apply -replace":  {restarted, {Kind: sandbox.DriftChanged, Field: "memory_mb", Expected: "128", Observed: "96"}},
+	} {
+		m, l := known()
+		l.Drift = drift
+		if diags := notices(l, &m); len(diags) != 1 || !strings.Contains(diags[0].Detail(), says) {
+			t.Errorf("%v is told as %v, want that it %s", drift, diags, says)
+		}
+	}
+}
+
 // The settings of a lease that has ended are history: those of the configuration are for the next.
 func TestAnEndedLeaseKeepsTheConfiguredSettings(t *testing.T) {
 	t.Parallel()
