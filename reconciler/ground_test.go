@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
@@ -86,7 +87,14 @@ func (onCloudflare) containers(w *world) (all []string) {
 
 func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
 
-func (g onCloudflare) left(w *world) string { return strings.Join(g.containers(w), " ") }
+// left waits for a moment: the local runtime removes a container after it has said that it ended.
+func (g onCloudflare) left(w *world) string {
+	all := g.containers(w)
+	for end := time.Now().Add(10 * time.Second); len(all) > 0 && time.Now().Before(end); all = g.containers(w) {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return strings.Join(all, " ")
+}
 
 func (onCloudflare) steps() []step {
 	const sandboxes = ` /v1/instances/[^/]+/ledgers/[^/]+/sandboxes/[^/]+`
