@@ -187,6 +187,7 @@ data "sandbox_drift" "open" {
 				at("events.next", top("events").AtSliceIndex(0).AtMapKey("type"), text("sandbox.accepted")), at("events.next", top("events").AtSliceIndex(0).AtMapKey("sequence"), number(1)),
 				at("events.ended", top("events"), knownvalue.ListSizeExact(1)), at("events.ended", top("events").AtSliceIndex(0).AtMapKey("type"), text("lease.ended")),
 				at("events.ended", top("events").AtSliceIndex(0).AtMapKey("data"), knownvalue.StringRegexp(regexp.MustCompile("vanished"))),
+				at("events.ended", top("events").AtSliceIndex(0).AtMapKey("actor"), knownvalue.Null()), at("events.ended", top("events").AtSliceIndex(0).AtMapKey("address"), knownvalue.Null()),
 				at("events.alice", top("events").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(alice, w.Name))), at("events.alice", top("events").AtSliceIndex(0).AtMapKey("generation"), number(1)),
 
 				at("price_book.docker", top("backend"), text("docker")), at("price_book.docker", top("name"), text("free")), at("price_book.docker", top("cpu_second_usd"), text("0.00")),

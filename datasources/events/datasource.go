@@ -49,6 +49,8 @@ type Event struct {
 	EnvironmentID types.String `tfsdk:"environment_id"`
 	Type          types.String `tfsdk:"type"`
 	At            types.String `tfsdk:"at"`
+	Actor         types.String `tfsdk:"actor"`
+	Address       types.String `tfsdk:"address"`
 	Data          types.String `tfsdk:"data"`
 }
 
@@ -105,6 +107,8 @@ func attributes() map[string]schema.Attribute {
 		"environment_id": text("The environment."),
 		"type":           text("What happened, such as `sandbox.ready` or `lease.ended`."),
 		"at":             text("When it happened, RFC 3339 in UTC."),
+		"actor":          text("On whose behalf it happened, such as `token:ci` or `secret:games`. Null where the service did it by itself."),
+		"address":        text("The address that it was asked from. Null where nobody asked over the network."),
 		"data":           text("More about it, as JSON, for `jsondecode`. Null when there is no more."),
 	}
 }
@@ -153,6 +157,8 @@ func flatten(e sandbox.Event) Event {
 		EnvironmentID: value.String(e.EnvironmentID),
 		Type:          value.String(e.Type),
 		At:            value.Time(e.At),
+		Actor:         value.String(e.Actor),
+		Address:       value.String(e.Address),
 		Data:          value.String(string(e.Data)),
 	}
 }
