@@ -7,7 +7,7 @@ import { Box } from "./container";
 import { Copy, type Lease, type LeaseStatus } from "./copy";
 import { Data } from "./data";
 import type { Env } from "./env";
-import { asFailure, Failure, startFailure, text } from "./errors";
+import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { cpuOf, type Result } from "./frames";
 import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
@@ -44,6 +44,7 @@ export class Sandbox extends DurableObject<Env> {
     try {
       return await this.route(request);
     } catch (error) {
+      await readOff(request);
       return asFailure(error).response();
     }
   }
@@ -64,8 +65,15 @@ export class Sandbox extends DurableObject<Env> {
         return this.inTurn(() => this.wake(path));
       case "GET data":
         return this.inTurn(() => this.read(path));
-      case "POST run":
-        return this.run(path, new Chunks(request, signed));
+      case "POST run": {
+        const chunks = new Chunks(request, signed);
+        try {
+          return await this.run(path, chunks);
+        } catch (error) {
+          chunks.release();
+          throw error;
+        }
+      }
       case "GET periods":
         return Response.json({ periods: this.store.periods() });
       default:

@@ -87,6 +87,11 @@ export class Chunks {
     return length === 0 ? null : payload;
   }
 
+  // release leaves the rest of the body to others.
+  release(): void {
+    this.reader.releaseLock();
+  }
+
   // closed returns once the body has ended, or has broken off. What may still come is not read.
   async closed(): Promise<void> {
     try {
