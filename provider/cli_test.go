@@ -67,30 +67,22 @@ resource "sandbox_lease" %q {
 // only as long as there is something to do about it.
 func TestAccPlanTellsWhatHappened(t *testing.T) {
 	t.Parallel()
-	for _, over := range []string{"embedded", "reconciler"} {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
-			w := providertest.New(t)
-			configuration := w.Embedded()
-			if over == "reconciler" {
-				configuration = w.Reconciler().Configuration
-			}
-			tf := terraform(t, configuration+environment(w)+lease("dead", "")+lease("removed", "")+lease("changed", "")+lease("again", `on_expiry = "recreate"`))
-			tf.Run("apply", "-auto-approve", "-input=false")
-			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
-				t.Fatalf("a plan after an apply is not empty: %+v", p)
-			}
-			happen(t, w)
-			tellsAll(t, w, tf)
-			tf.Run("apply", "-auto-approve", "-input=false")
-			p := tf.Plan()
-			if len(p.Changes) != 0 || len(p.Diagnostics) != 1 {
-				t.Errorf("after the next apply only the drift that is left must be told, and nothing planned: %+v", p)
-			}
-			p.Warning(t, "Lease did:plc:changed::"+w.Name+" Changed Outside Of Terraform")
-			tf.Run("destroy", "-auto-approve", "-input=false")
-		})
-	}
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, configuration string) {
+		tf := terraform(t, configuration+environment(w)+lease("dead", "")+lease("removed", "")+lease("changed", "")+lease("again", `on_expiry = "recreate"`))
+		tf.Run("apply", "-auto-approve", "-input=false")
+		if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+			t.Fatalf("a plan after an apply is not empty: %+v", p)
+		}
+		happen(t, w)
+		tellsAll(t, w, tf)
+		tf.Run("apply", "-auto-approve", "-input=false")
+		p := tf.Plan()
+		if len(p.Changes) != 0 || len(p.Diagnostics) != 1 {
+			t.Errorf("after the next apply only the drift that is left must be told, and nothing planned: %+v", p)
+		}
+		p.Warning(t, "Lease did:plc:changed::"+w.Name+" Changed Outside Of Terraform")
+		tf.Run("destroy", "-auto-approve", "-input=false")
+	})
 }
 
 // happen ends two leases, removes the sandbox of one and changes that of another.

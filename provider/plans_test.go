@@ -66,15 +66,8 @@ func actionOf(changes []*tfjson.ResourceChange, address string) tfjson.Action {
 // nothing is planned for it.
 func TestAccStateOfAnEarlierProvider(t *testing.T) {
 	t.Parallel()
-	for _, over := range []string{"embedded", "reconciler"} {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
-			w := providertest.New(t)
-			configuration := w.Embedded()
-			if over == "reconciler" {
-				configuration = w.Reconciler().Configuration
-			}
-			tf := terraform(t, configuration+environment(w)+lease("ann", "")+fmt.Sprintf(`
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, configuration string) {
+		tf := terraform(t, configuration+environment(w)+lease("ann", "")+fmt.Sprintf(`
 resource "sandbox_container_image" "player" {
   name = "%s/player"
   build {
@@ -82,19 +75,18 @@ resource "sandbox_container_image" "player" {
   }
 }
 `, w.Name))
-			tf.Write("player/Dockerfile", "FROM scratch\nCOPY . /\n")
-			tf.Run("apply", "-auto-approve", "-input=false")
-			makeOlder(t, tf)
-			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
-				t.Errorf("with the state of an earlier provider the plan is %+v", p)
-			}
-			tf.Run("apply", "-auto-approve", "-input=false")
-			if strings.Contains(tf.Read("terraform.tfstate"), "given_up") {
-				t.Error("the state keeps what no schema has")
-			}
-			tf.Run("destroy", "-auto-approve", "-input=false")
-		})
-	}
+		tf.Write("player/Dockerfile", "FROM scratch\nCOPY . /\n")
+		tf.Run("apply", "-auto-approve", "-input=false")
+		makeOlder(t, tf)
+		if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+			t.Errorf("with the state of an earlier provider the plan is %+v", p)
+		}
+		tf.Run("apply", "-auto-approve", "-input=false")
+		if strings.Contains(tf.Read("terraform.tfstate"), "given_up") {
+			t.Error("the state keeps what no schema has")
+		}
+		tf.Run("destroy", "-auto-approve", "-input=false")
+	})
 }
 
 // added are the attributes and blocks that the first provider did not have, by resource.

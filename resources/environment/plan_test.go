@@ -241,7 +241,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 
 func TestAccEnvironmentEndedIsReopenedByEpoch(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			Steps: []resource.TestStep{
@@ -294,7 +294,7 @@ func TestAccEnvironmentVanished(t *testing.T) {
 
 func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		spec := sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}
 		_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "somebody", EnvironmentSpec: spec})
 		w.Must(err)

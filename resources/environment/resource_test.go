@@ -13,31 +13,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
 const address = "sandbox_environment.test"
-
-// overBothServices runs a test in process and against a reconciler.
-func overBothServices(t *testing.T, test func(t *testing.T, w *providertest.World, provider string)) {
-	overServices(t, host.Config{}, test)
-}
-
-// overServices runs a test in process, and against a reconciler that allows sandboxes this of its host.
-func overServices(t *testing.T, allow host.Config, test func(t *testing.T, w *providertest.World, provider string)) {
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		w := providertest.New(t)
-		test(t, w, w.Embedded())
-	})
-	t.Run("reconciler", func(t *testing.T) {
-		t.Parallel()
-		w := providertest.New(t)
-		test(t, w, w.ReconcilerWith(allow).Configuration)
-	})
-}
 
 func minimal(w *providertest.World, more string) string {
 	return fmt.Sprintf(`
@@ -60,7 +40,7 @@ func text(s string) knownvalue.Check { return knownvalue.StringExact(s) }
 
 func TestAccEnvironment(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		full := `
   type              = "rpg"
   instance_type     = "lite"
@@ -142,7 +122,7 @@ func TestAccEnvironment(t *testing.T) {
 // A time that is too short makes nothing, and the next apply begins anew; one for the destroy holds too.
 func TestAccEnvironmentTimeouts(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		within := func(operation string) string {
 			return provider + minimal(w, "timeouts {\n    "+operation+" = \"1ns\"\n  }")
 		}
@@ -179,7 +159,7 @@ func destroyed(w *providertest.World, names ...string) func(*terraform.State) er
 
 func TestAccEnvironmentThatLetsOut(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		block := func(content string) string {
 			return provider + strings.Replace(minimal(w, ""), `mode = "none"`, content, 1)
 		}

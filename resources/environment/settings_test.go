@@ -46,7 +46,7 @@ func inPlace() resource.ConfigPlanChecks {
 // configuration says nothing of it any more.
 func TestAccEnvironmentSettings(t *testing.T) {
 	t.Parallel()
-	overServices(t, host.Config{Variables: []string{"PATH", "HOME"}}, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverServices(t, host.Config{Variables: []string{"PATH", "HOME"}}, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             destroyed(w, w.Name),
@@ -170,7 +170,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 // anything is made.
 func TestAccEnvironmentWithPathsOfTheHost(t *testing.T) {
 	t.Parallel()
-	overServices(t, host.Config{}, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverServices(t, host.Config{}, func(t *testing.T, w *providertest.World, provider string) {
 		dir := w.TempDir()
 		refused := func(block string) resource.TestStep {
 			return resource.TestStep{Config: provider + minimal(w, block), ExpectError: regexp.MustCompile(`(?s)source\s+"` + dir + `"\s+lies\s+in\s+no\s+directory.*--mount-allow`)}

@@ -58,7 +58,7 @@ func echoed(name string, c knownvalue.Check) statecheck.StateCheck {
 // It is held while Terraform runs and gone when it is done, at plan as at apply.
 func TestAccEphemeralLeaseEndsWithTerraform(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		released := func() {
 			l, err := w.Service().GetLease(t.Context(), leaseID(w))
 			w.Must(err)
@@ -82,7 +82,7 @@ func TestAccEphemeralLeaseEndsWithTerraform(t *testing.T) {
 
 func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		ephemeralTest(t, w,
 			resource.TestStep{Config: provider + environment(w)},
 			resource.TestStep{
@@ -110,7 +110,7 @@ func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 // What did not open, Terraform does not close.
 func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		ref := w.Name + ":latest"
 		w.Must(w.Docker.ImageTag(t.Context(), w.Image, ref))
 		untag := func() {

@@ -26,20 +26,6 @@ const (
 	agent   = "did:plc:alice"
 )
 
-// overBothServices runs a test in process and against a reconciler.
-func overBothServices(t *testing.T, test func(t *testing.T, w *providertest.World, provider string)) {
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		w := providertest.New(t)
-		test(t, w, w.Embedded())
-	})
-	t.Run("reconciler", func(t *testing.T) {
-		t.Parallel()
-		w := providertest.New(t)
-		test(t, w, w.Reconciler().Configuration)
-	})
-}
-
 func environment(w *providertest.World) string {
 	return fmt.Sprintf(`
 resource "sandbox_environment" "test" {
@@ -94,7 +80,7 @@ func gone(w *providertest.World) func(*terraform.State) error {
 
 func TestAccLease(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		owner := statecheck.CompareValue(compare.ValuesSame())
 		sandboxID := statecheck.CompareValue(compare.ValuesSame())
 		settings := `
@@ -150,7 +136,7 @@ func TestAccLease(t *testing.T) {
 
 func TestAccLeaseEnded(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
@@ -194,7 +180,7 @@ func TestAccLeaseEnded(t *testing.T) {
 
 func TestAccLeaseRemovedByHand(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
@@ -218,7 +204,7 @@ func TestAccLeaseRemovedByHand(t *testing.T) {
 
 func TestAccLeaseChangedByHand(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			Steps: []resource.TestStep{
@@ -240,7 +226,7 @@ func TestAccLeaseChangedByHand(t *testing.T) {
 
 func TestAccLeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
@@ -290,7 +276,7 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 // A lease whose sandbox does not come up leaves nothing behind, and is leased again.
 func TestAccLeaseThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	overBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
 		ref := w.Name + ":latest"
 		tag := func() { w.Must(w.Docker.ImageTag(context.Background(), w.Image, ref)) }
 		untag := func() {
