@@ -200,12 +200,28 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	if at := time.Since(began.LeasedAt); at < lifetime-time.Second || at > lifetime+20*time.Second {
 		t.Errorf("its containers %q were gone after %s of %s", running, at, lifetime)
 	}
+	h.inD1(began, "expired")
 	h.start()
 	l := h.lease(ref, destroyed)
 	if l.EndedBy != sandbox.EndedByMaxLifetime {
 		t.Errorf("it ended by %s: %s", l.EndedBy, l.EndReason)
 	}
+	h.inD1(l, "destroyed")
 	h.wantBilledAsRecorded(l)
+}
+
+// inD1 waits until the account's D1 has a lease in a status.
+func (h *house) inD1(l sandbox.Lease, status string) {
+	h.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		rows := h.account.Query(h.T, `SELECT sandbox_id, generation, status FROM sandbox_leases WHERE id = ?`, l.ID)
+		if len(rows) == 1 && rows[0]["sandbox_id"] == l.SandboxID && rows[0]["generation"] == float64(l.Generation) && rows[0]["status"] == status {
+			return
+		}
+		if time.Now().After(limit) {
+			h.Fatalf("D1 has %v of lease %s, which should be %s", rows, l.ID, status)
+		}
+	}
 }
 
 // executor returns an executor of the account beside the reconciler's.

@@ -54,6 +54,23 @@ func (a *Account) ChangeApplication(t testing.TB, change string) string {
 	return all[0].Name
 }
 
+// Query asks the account's one database, as anybody with the account's token may.
+func (a *Account) Query(t testing.TB, statement string, params ...any) []map[string]any {
+	t.Helper()
+	var all []struct{ UUID string }
+	a.call(t, http.MethodGet, "/d1/database", "", &all)
+	if len(all) != 1 {
+		t.Fatalf("the account has the databases %v, not one", all)
+	}
+	body, err := json.Marshal(map[string]any{"sql": statement, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers []struct{ Results []map[string]any }
+	a.call(t, http.MethodPost, "/d1/database/"+all[0].UUID+"/query", string(body), &answers)
+	return answers[0].Results
+}
+
 // call asks the account's API, as anybody with its token may.
 func (a *Account) call(t testing.TB, method, path, body string, result any) {
 	t.Helper()

@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 )
@@ -25,6 +26,16 @@ type Runtime interface {
 	// Remove ends a Worker with its containers, and all that it held: its Durable Objects' storage, and what is
 	// in its databases and buckets. Absent is success.
 	Remove(ctx context.Context, name string) error
+	// Query asks the database that a Worker has under a binding, and returns the rows as JSON.
+	Query(ctx context.Context, q Query) (rows json.RawMessage, err error)
+}
+
+// Query is a statement for a database.
+type Query struct {
+	Worker    string `json:"worker"`
+	Binding   string `json:"binding"`
+	Statement string `json:"statement"`
+	Params    []any  `json:"params"`
 }
 
 // program is what to run of a Worker; there is none before it has a container application.

@@ -22,6 +22,7 @@ func (s *Server) routeStorage() {
 		delete(s.databases, id)
 		return ok(nil)
 	})
+	s.handle("POST /d1/database/{id}/query", s.queryDatabase)
 	s.handle("GET /r2/buckets", func(*http.Request, []byte) answer {
 		all := []map[string]string{}
 		for _, name := range slices.Sorted(maps.Keys(s.buckets)) {
@@ -89,6 +90,43 @@ func (s *Server) makeDatabase(_ *http.Request, body []byte) answer {
 	id := newUUID()
 	s.databases[id] = wanted.Name
 	return ok(map[string]string{"uuid": id, "name": wanted.Name})
+}
+
+// queryDatabase asks a database of a Worker that runs.
+func (s *Server) queryDatabase(r *http.Request, body []byte) answer {
+	id := r.PathValue("id")
+	if _, there := s.databases[id]; !there {
+		return failed(http.StatusNotFound, 7404, "The database "+id+" could not be found")
+	}
+	var wanted struct {
+		SQL    string `json:"sql"`
+		Params []any  `json:"params"`
+	}
+	if a := read(body, &wanted); a != nil {
+		return *a
+	}
+	worker, binding := s.boundTo(id)
+	if worker == "" {
+		return failed(http.StatusBadRequest, 7500, "on this machine a database is its Worker's: nothing that runs is bound to "+id)
+	}
+	rows, err := s.cfg.Runtime.Query(r.Context(), Query{Worker: worker, Binding: binding, Statement: wanted.SQL, Params: wanted.Params})
+	if err != nil {
+		return failed(http.StatusBadRequest, 7500, err.Error())
+	}
+	return ok([]map[string]any{{"success": true, "results": rows}})
+}
+
+// boundTo returns a Worker that runs and is bound to a database, and by which name.
+func (s *Server) boundTo(database string) (worker, binding string) {
+	for _, w := range s.scripts {
+		p, _ := s.program(w)
+		for name, id := range p.Databases {
+			if id == database && w.localURL != "" {
+				return w.name, name
+			}
+		}
+	}
+	return "", ""
 }
 
 func (s *Server) makeBucket(_ *http.Request, body []byte) answer {

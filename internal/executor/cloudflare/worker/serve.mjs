@@ -5,8 +5,9 @@
 //
 // CONFIG is JSON, as localapi/miniflare writes it. Each line on the standard input is a command, answered by a line:
 // {"deploy":{…}} runs a Worker, or its next version, with what it held, and is answered with {"url"};
-// {"remove":"NAME"} ends one with its containers and all that it holds, and is answered with {}. A command that
-// fails is answered with {"error"}. The end of the standard input ends them all with their containers.
+// {"remove":"NAME"} ends one with its containers and all that it holds, and is answered with {}; {"query":{…}} asks a
+// database of one, and is answered with {"rows"}. A command that fails is answered with {"error"}. The end of the
+// standard input ends them all with their containers.
 
 import { rm } from "node:fs/promises";
 import { request } from "node:http";
@@ -21,12 +22,17 @@ const running = new Map(); // by name: the server, and its port
 for await (const line of createInterface({ input: process.stdin })) {
   const command = JSON.parse(line);
   try {
-    say(command.deploy ? await deploy(command.deploy) : await remove(command.remove));
+    say(await carryOut(command));
   } catch (error) {
     say({ error: String(error) });
   }
 }
 for (const name of [...running.keys()]) await stop(name);
+
+function carryOut({ deploy: worker, remove: name, query: question }) {
+  if (worker) return deploy(worker);
+  return question ? query(question) : remove(name);
+}
 
 async function deploy(worker) {
   const old = running.get(worker.name);
@@ -69,6 +75,13 @@ function optionsOf(worker, port) {
     containerEngine: { localDocker: { socketPath: config.engine, containerEgressInterceptorImage: config.sidecar } },
     defaultPersistRoot: join(config.state, worker.name),
   };
+}
+
+async function query({ worker, binding, statement, params }) {
+  const { server } = running.get(worker);
+  const bindings = await server.getBindings(worker);
+  const { results } = await bindings[binding].prepare(statement).bind(...(params ?? [])).all();
+  return { rows: results };
 }
 
 async function remove(name) {

@@ -118,9 +118,16 @@ func (r *Runtime) Remove(ctx context.Context, name string) error {
 	return err
 }
 
+// Query implements localapi.Runtime.
+func (r *Runtime) Query(ctx context.Context, q localapi.Query) (json.RawMessage, error) {
+	answer, err := r.command(ctx, map[string]any{"query": q})
+	return answer.Rows, err
+}
+
 type answer struct {
-	URL   string `json:"url"`
-	Error string `json:"error"`
+	URL   string          `json:"url"`
+	Rows  json.RawMessage `json:"rows"`
+	Error string          `json:"error"`
 }
 
 // command sends a command and takes its answer. One whose answer is not awaited is the last.
