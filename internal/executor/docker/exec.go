@@ -2,7 +2,9 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types"
@@ -24,13 +26,25 @@ const (
 	maxDiagnostics = 4 << 10
 )
 
+// errNotTried: an engine took a process and did not try to start it.
+var errNotTried = errors.New("the engine did not try to start it")
+
 // help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first,
-// what it runs is ended too. Errors: as Runner.Exec.
-func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
-	var none wire.Result
+// what it runs is ended too. Errors: as Runner.Exec. An engine that has taken the process may refuse it
+// for the same wrong reason as in attach; what was read of an input cannot be read again.
+func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (res wire.Result, err error) {
 	if err := checkHandle(h); err != nil {
-		return none, err
+		return res, err
 	}
+	_ = await(ctx, "the engine starts a process", lateEvents, func(context.Context) (bool, error) {
+		res, err = e.helpOnce(ctx, h, call)
+		return !errors.Is(err, errNotTried) || call.Stdin != nil, nil
+	}) // after which err is the engine's last word
+	return res, err
+}
+
+func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
+	var none wire.Result
 	leave, err := e.gates.start(ctx, sandboxName(h))
 	if err != nil {
 		return none, err
@@ -57,25 +71,38 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call)
 			_ = conn.CloseWrite()
 		}()
 	}
-	demux := &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins}
+	out := untilReport{
+		Demux: &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins},
+		head:  &helper.Capture{Limit: maxDiagnostics},
+	}
 	diagnostics := &helper.Capture{Limit: maxDiagnostics}
-	_, copyErr := stdcopy.StdCopy(untilReport{demux}, diagnostics, conn.Reader)
-	res, hasReported := demux.Result()
-	if hasReported || copyErr == nil && ctx.Err() == nil {
+	_, copyErr := stdcopy.StdCopy(out, diagnostics, conn.Reader)
+	res, hasReported := out.Result()
+	hasEnded := hasReported || copyErr == nil && ctx.Err() == nil
+	if hasEnded {
 		close(ended)
 	}
 	if hasReported {
 		return res, nil
+	}
+	if hasEnded {
+		if err := e.notStarted(ctx, h, execID, out.head.String()); err != nil {
+			return none, err
+		}
 	}
 	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
 }
 
 // untilReport passes on what a helper writes, and ends its reading with its report: the helper ends then, and
 // an engine takes a while to tell that.
-type untilReport struct{ *wire.Demux }
+type untilReport struct {
+	*wire.Demux
+	head *helper.Capture // of what came: where a process cannot be started, an engine's own words come
+}
 
 // Write implements io.Writer.
 func (u untilReport) Write(p []byte) (int, error) {
+	_, _ = u.head.Write(p) // does not fail
 	n, err := u.Demux.Write(p)
 	if _, hasReported := u.Result(); hasReported && err == nil {
 		err = io.EOF
@@ -187,6 +214,24 @@ func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
 	}
 }
 
+// notStarted tells, of a process whose streams have ended, that the engine never started it: it takes a
+// process, opens the streams, and may only then find that the container is paused, or that its runtime fails.
+func (e *Executor) notStarted(ctx context.Context, h sandbox.Handle, execID, said string) error {
+	x, err := e.inspectExec(ctx, execID)
+	mayHaveRun := err != nil || x.Running || x.Pid != 0
+	said = strings.TrimSpace(said)
+	switch {
+	case mayHaveRun:
+		return nil // what becomes of it is for lost to tell
+	case x.ExitCode != 0:
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: command: the engine could not start it (code %d): %s", h.SandboxID, x.ExitCode, said).
+			WithReason(sandbox.ReasonExecFailed)
+	default:
+		return e.refused(ctx, h, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: command: %w: %s (retry)", h.SandboxID, errNotTried, said).
+			WithReason(sandbox.ReasonExecFailed))
+	}
+}
+
 // lost ends a command whose result will not come, and explains why.
 func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helper.Call, execID string, cause error, diagnostics string) error {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
@@ -234,7 +279,7 @@ func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helpe
 	}
 	err = await(ctx, "command "+call.ID+" has ended", helper.KillLimit, func(ctx context.Context) (bool, error) {
 		x, err := e.inspectExec(ctx, execID)
-		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && x.Pid != 0) {
+		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && (x.Pid != 0 || x.ExitCode != 0)) {
 			return true, nil
 		}
 		if err != nil {

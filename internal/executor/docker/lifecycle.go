@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -32,11 +33,24 @@ func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.Sle
 	if err != nil {
 		return err
 	}
-	err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
-		return e.api.ContainerPause(ctx, sandboxName(h))
-	})
+	err = e.pause(ctx, h)
 	leave()
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
+}
+
+// stubborn is how long a container is tried again that could not be frozen.
+const stubborn = 10 * time.Second
+
+// pause freezes a container. Under load a runtime on cgroup v1 gives up a process that is slow to freeze,
+// and thaws the others again (runc 1.1: "unable to freeze").
+func (e *Executor) pause(ctx context.Context, h sandbox.Handle) (err error) {
+	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
+		err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+			return e.api.ContainerPause(ctx, sandboxName(h))
+		})
+		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
+	}) // after which err is the engine's last word
+	return err
 }
 
 func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
