@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
@@ -19,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 )
 
 // openTimeout bounds how long it may take to reach ledger or reconciler for the first time.

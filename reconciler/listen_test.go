@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
 // requestIDLength is in characters of 5 bits.

@@ -14,8 +14,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
 // maxJSON bounds a JSON request in bytes; a command's standard input may stand in one.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -20,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

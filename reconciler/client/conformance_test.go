@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 

@@ -1,5 +1,5 @@
 // Package wire is the part of the HTTP API's format that the domain types do not already have:
-// problems, pages, and commands with their streams. reconciler/api writes it, internal/client reads it.
+// problems, pages, and commands with their streams. reconciler/api writes it, reconciler/client reads it.
 package wire
 
 import (

@@ -3,7 +3,7 @@ package wire_test
 import (
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/client/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
 func TestPreferencesAreReadAsRFC7240HasThem(t *testing.T) {
