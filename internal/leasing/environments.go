@@ -2,6 +2,7 @@ package leasing
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,8 @@ import (
 )
 
 // PutEnvironment implements sandbox.Environments. The row is written before the backend is
-// called; an environment that could not be made for the first time is not kept.
+// called; an environment that could not be made for the first time is not kept, unless what was
+// made of it cannot be removed: then it stays as one that is being deleted.
 func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
@@ -97,12 +99,12 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
 	}
 	switch {
+	case row.Status == sandbox.EnvironmentDeleting:
+		return conflict("is being deleted: delete it again, which finishes that")
 	case p.CreateOnly:
 		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).WithReason(sandbox.ReasonOtherOwner)
 	case row.Owner != p.Owner:
 		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).WithReason(sandbox.ReasonOtherOwner)
-	case row.Status == sandbox.EnvironmentDeleting:
-		return conflict("is being deleted: finish that first")
 	case p.Epoch != 0 && p.Epoch < row.Epoch:
 		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
 	}
@@ -146,7 +148,8 @@ func followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.Environmen
 	return tx.SaveSandbox(s)
 }
 
-// abandonEnvironment answers for a Provision that failed: a new environment is taken back.
+// abandonEnvironment answers for a Provision that failed. A new environment is taken back; where that fails
+// too its row stays, being deleted, so that somebody knows of what is left and can have it removed.
 func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironment, instance string, before *ledger.Environment, cause error) error {
 	cause = asError(cause)
 	if before != nil && before.Status != sandbox.EnvironmentDestroyed {
@@ -155,16 +158,17 @@ func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironmen
 	ctx = context.WithoutCancel(ctx)
 	cleanup, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	x := e.backends[p.Backend]
-	if err := x.Deprovision(cleanup, e.environmentRef(p.ID, instance)); err != nil {
-		e.log.Error("leasing: removing what is left of an environment that could not be made", "environment", p.ID, "error", err)
+	status := sandbox.EnvironmentDestroyed
+	if err := e.backends[p.Backend].Deprovision(cleanup, e.environmentRef(p.ID, instance)); err != nil {
+		status = sandbox.EnvironmentDeleting
+		cause = asError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): delete it, which removes that", cause, p.ID, err))
 	}
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, p.ID)
 		if err != nil {
 			return err
 		}
-		row.Status = sandbox.EnvironmentDestroyed
+		row.Status = status
 		if err := tx.DeleteSecrets(row.ID); err != nil {
 			return err
 		}

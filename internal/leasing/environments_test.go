@@ -1,6 +1,7 @@
 package leasing_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,34 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 		}
 		if _, err := w.engine.GetEnvironment(w.Context(), "another"); sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Errorf("of the new one there is %v", err)
+		}
+	})
+}
+
+// An environment whose making fails, and whose removal does too, is not forgotten: deleting it removes what is left.
+func TestAnEnvironmentThatCouldNotBeMadeIsKnownUntilNothingOfItIsLeft(t *testing.T) {
+	inWorld(t, func(w *world) {
+		put := sandbox.PutEnvironment{ID: game, Owner: "test", CreateOnly: true, EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
+		w.backend.Fail(fake.OpProvision, sandbox.Errorf(sandbox.Failed, "the disk is full"))
+		w.backend.Fail(fake.OpDeprovision, sandbox.Errorf(sandbox.Unavailable, "the engine is away"))
+		_, err := w.engine.PutEnvironment(w.Context(), put)
+		if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "the disk is full") || !strings.Contains(err.Error(), "the engine is away") {
+			t.Errorf("it failed with %v", err)
+		}
+		if env, err := w.engine.GetEnvironment(w.Context(), game); err != nil || env.Status != sandbox.EnvironmentDeleting {
+			t.Errorf("it is %q (%v)", env.Status, err)
+		}
+		w.backend.Fail(fake.OpProvision, nil)
+		if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "delete it again") {
+			t.Errorf("made anew over what is left: %v", err)
+		}
+		w.backend.Fail(fake.OpDeprovision, nil)
+		if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
+			t.Errorf("deleting it: %v", err)
+		}
+		if env, err := w.engine.PutEnvironment(w.Context(), put); err != nil || env.Status != sandbox.EnvironmentOpen {
+			t.Errorf("made anew it is %q (%v)", env.Status, err)
 		}
 	})
 }

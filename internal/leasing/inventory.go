@@ -139,7 +139,8 @@ func (v *inventory) wanted(tx *ledger.Tx, s stray) (bool, error) {
 	if err != nil || row == nil {
 		return false, err
 	}
-	return row.Status != sandbox.EnvironmentDestroyed && row.Instance == v.instance || row.UpdatedAt >= v.began, nil
+	ended := row.Status == sandbox.EnvironmentDestroyed || row.Status == sandbox.EnvironmentDeleting
+	return !ended && row.Instance == v.instance || row.UpdatedAt >= v.began, nil
 }
 
 // orphan describes a sandbox as a stray. It is looked at once more before it is killed.

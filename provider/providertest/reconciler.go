@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
@@ -43,7 +44,8 @@ func (w *World) ReconcilerWith(allow host.Config) Reconciler {
 	address, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- reconciler.Serve(ctx, reconciler.Config{
-			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets, Host: allow, Version: "test", Logger: discard,
+			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets,
+			Docker: docker.Config{Host: w.engine}, Host: allow, Version: "test", Logger: discard,
 		}, func(a string) { address <- a })
 	}()
 	stopped := false

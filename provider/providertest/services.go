@@ -3,6 +3,7 @@ package providertest
 import (
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 )
 
@@ -12,17 +13,35 @@ func OverBothServices(t *testing.T, test func(t *testing.T, w *World, provider s
 	OverServices(t, host.Config{}, test)
 }
 
+// OverAnEngineThatFails is OverBothServices with a proxy between the service and the engine, which can misbehave.
+// The world's own Docker is the engine itself.
+func OverAnEngineThatFails(t *testing.T, test func(t *testing.T, w *World, provider string, engine *dockertest.Proxy)) {
+	t.Helper()
+	over(t, func(t *testing.T, configure func(w *World) string) {
+		w, engine := New(t), dockertest.NewProxy(t)
+		w.engine = engine.Host()
+		test(t, w, configure(w), engine)
+	}, host.Config{})
+}
+
 // OverServices runs a test in process, and against a reconciler that allows sandboxes this of its host.
 func OverServices(t *testing.T, allow host.Config, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
+	over(t, func(t *testing.T, configure func(w *World) string) {
+		w := New(t)
+		test(t, w, configure(w))
+	}, allow)
+}
+
+// over runs a test for each service, which begins with the configuration of the provider for its world.
+func over(t *testing.T, test func(t *testing.T, configure func(w *World) string), allow host.Config) {
+	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		w := New(t)
-		test(t, w, w.Embedded())
+		test(t, (*World).Embedded)
 	})
 	t.Run("reconciler", func(t *testing.T) {
 		t.Parallel()
-		w := New(t)
-		test(t, w, w.ReconcilerWith(allow).Configuration)
+		test(t, func(w *World) string { return w.ReconcilerWith(allow).Configuration })
 	})
 }

@@ -43,6 +43,8 @@ type World struct {
 	// Name is unique to the test, for environments and images.
 	Name string
 
+	engine string // the address at which services reach the engine; "" is how everybody finds it
+
 	mu   sync.Mutex // guards last
 	last io.Closer  // the provider of the latest Terraform command
 }
@@ -97,7 +99,11 @@ func (w *World) closeProvider() {
 
 // Embedded is the configuration of a provider that keeps the ledger itself.
 func (w *World) Embedded() string {
-	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n}\n", w.LedgerURL)
+	var engine string
+	if w.engine != "" {
+		engine = fmt.Sprintf("  docker {\n    host = %q\n  }\n", w.engine)
+	}
+	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n%s}\n", w.LedgerURL, engine)
 }
 
 // Service is the lease service on the same ledger in another engine, as a second process has it:

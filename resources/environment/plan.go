@@ -17,7 +17,7 @@ import (
 )
 
 // ModifyPlan fills in what follows from the configuration: default conditions, the estimated cost
-// and, when a raised epoch reopens the environment, its status.
+// and, when a raised epoch reopens the environment, its status. One that is removed in part is replaced.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		return
@@ -48,6 +48,10 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
 	if resp.Diagnostics.HasError() {
 		return
+	}
+	if state != nil && state.Status.ValueString() == string(sandbox.EnvironmentDeleting) {
+		plan.Status = types.StringValue(string(sandbox.EnvironmentOpen))
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("status"))
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }

@@ -29,6 +29,8 @@ const (
 	createTimeout = 15 * time.Minute
 	updateTimeout = 15 * time.Minute
 	deleteTimeout = 10 * time.Minute
+	// lookTimeout bounds the look for what a Create has left whose own time may be over.
+	lookTimeout = time.Minute
 )
 
 // NewResource returns the resource, not configured.
@@ -86,7 +88,9 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 // made returns what a failed Create has left, so that it gets into the state: what the ledger has
 // of this owner or, when the ledger does not answer, what was asked for. False: there is nothing.
 func made(ctx context.Context, svc sandbox.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
-	env, err := svc.GetEnvironment(context.WithoutCancel(ctx), asked.ID)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	env, err := svc.GetEnvironment(ctx, asked.ID)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return sandbox.Environment{}, false
@@ -105,8 +109,8 @@ func createFailed(summary string, m Model, err error) diag.Diagnostics {
 		"%s.\n\nTo manage the existing environment with this resource, import it:\n\n  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
 }
 
-// Read refreshes the state. It warns when the environment has ended, and drops it from the state,
-// with a warning, only when the ledger that it was made on does not have it any more.
+// Read refreshes the state. It warns when the environment has ended or is removed in part, and drops it from
+// the state, with a warning, only when the ledger that it was made on does not have it any more.
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -139,6 +143,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			"Environment %s ended at %s by %s and gives out no more leases. This is no drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
 			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
 	}
+	if env.Status == sandbox.EnvironmentDeleting {
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Removed In Part", id), fmt.Sprintf(
+			"The removal of environment %s began at %s and has not come to its end, so that some of it may still be there. The next apply removes the rest and, where it is configured, makes it anew.",
+			id, value.Time(env.UpdatedAt).ValueString()))
+	}
 	resp.Diagnostics.Append(budgetNotice(env)...)
 	resp.Diagnostics.Append(driftNotice(env)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
@@ -151,7 +160,7 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 		return "The ledger has no such environment: " + err.Error(), true
 	case err != nil:
 		return "", false
-	case env.Status == sandbox.EnvironmentDestroyed || env.Status == sandbox.EnvironmentDeleting:
+	case env.Status == sandbox.EnvironmentDestroyed:
 		return fmt.Sprintf("Environment %s was destroyed outside of Terraform at %s", env.ID, value.Time(env.UpdatedAt).ValueString()), true
 	case owner != "" && env.Owner != owner:
 		return fmt.Sprintf("Environment %s was destroyed outside of Terraform and made anew by another owner, %s", env.ID, env.Owner), true
@@ -218,7 +227,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	env, err := svc.GetEnvironment(ctx, m.ID.ValueString())
-	if _, gone := vanished(env, err, m.Owner.ValueString()); gone && env.Status != sandbox.EnvironmentDeleting {
+	if _, gone := vanished(env, err, m.Owner.ValueString()); gone {
 		return
 	}
 	if err == nil {

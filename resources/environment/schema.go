@@ -147,7 +147,7 @@ func computedAttributes() map[string]schema.Attribute {
 		"owner":     stable("Who may change the environment: an id that was issued to this object when it was created."),
 		"ledger_id": stable("Ledger that the environment is kept in. With another ledger behind the provider, a plan is an error and not a removal."),
 		"instance":  stable("Backend instance that the environment is on, for Docker the engine's id."),
-		"status":    stable("`open`, or `ended` once a condition ended the environment for new leases."),
+		"status":    stable("`open`; `ended` once a condition ended the environment for new leases; `deleting` once its removal has begun and not come to its end, which replaces it."),
 		"ended_by":  stable("Condition that ended the environment."),
 		"ended_at":  stable("When it ended, RFC 3339 in UTC."),
 		"estimated_monthly_cost_usd": schema.StringAttribute{

@@ -1,0 +1,152 @@
+package environment_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+// An environment whose making fails half-way is either taken back, or in the state until a destroy or the
+// next apply has removed what is left of it. The same holds for one whose destroy fails half-way.
+func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t, func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+		making, removing := "POST .*/volumes/create", "DELETE .*/(images|volumes)/"
+		config := provider + minimal(w, "")
+		healed := func() { engine.Set(nil) }
+		replaced := resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace)}}
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             destroyed(w, w.Name),
+			Steps: []resource.TestStep{
+				{
+					PreConfig: func() { engine.Set(refuse(making)) }, Config: config,
+					ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full`),
+				},
+				{ // nothing was left of it, and nothing is in the state
+					PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config,
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionCreate),
+					}},
+					ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full.*could\s+not\s+be\s+removed`),
+				},
+				{PreConfig: func() { wantOnEngine(w, 1); healed() }, Config: config, Destroy: true},
+				{PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config, ExpectError: regexp.MustCompile(`the disk is full`)},
+				{
+					PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
+				},
+				{
+					PreConfig: func() { engine.Set(refuse(removing)) }, Config: config, Destroy: true,
+					ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*the disk is full`),
+				},
+				{ // it goes on from there
+					PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
+				},
+			},
+		})
+	})
+}
+
+// refuse has the engine fail at requests whose method and path match one of these.
+func refuse(requests ...string) faulttest.Fault {
+	refused := regexp.MustCompile("^(" + strings.Join(requests, "|") + ")")
+	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if refused.MatchString(r.Method + " " + r.URL.Path) {
+			faulttest.Error500(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	}
+}
+
+// wantOnEngine fails the test unless the engine has this many images and volumes of the world's environment.
+func wantOnEngine(w *providertest.World, want int) {
+	w.Helper()
+	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.environment="+w.Name))
+	images, err := w.Docker.ImageList(w.Context(), image.ListOptions{Filters: f})
+	w.Must(err)
+	volumes, err := w.Docker.VolumeList(w.Context(), volume.ListOptions{Filters: f})
+	w.Must(err)
+	if got := len(images) + len(volumes.Volumes); got != want {
+		w.Errorf("the engine has %d images and %d volumes of the environment, want %d in all", len(images), len(volumes.Volumes), want)
+	}
+}
+
+// An environment that the reconciler has made while its answer was lost is in the state, tainted.
+func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]faulttest.Fault{
+		"once":         nil,
+		"until healed": faulttest.Down,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			provider, line := behindALine(w)
+			cut := func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+				if r.Method != http.MethodPut {
+					pass(rw, r)
+					return
+				}
+				pass(httptest.NewRecorder(), r)
+				line.Set(after)
+				panic(http.ErrAbortHandler)
+			}
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             destroyed(w, w.Name),
+				Steps: []resource.TestStep{
+					{
+						PreConfig: func() { line.Set(cut) },
+						Config:    provider + minimal(w, ""), ExpectError: regexp.MustCompile(`Creating Environment Failed`),
+					},
+					{
+						PreConfig: func() { line.Set(nil) },
+						Config:    provider + minimal(w, ""),
+						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+							plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace),
+						}},
+						ConfigStateChecks: []statecheck.StateCheck{
+							value("status", text("open")), statecheck.ExpectKnownValue(address, tfjsonpath.New("name"), knownvalue.StringExact(w.Name)),
+						},
+					},
+				},
+			})
+		})
+	}
+}
+
+// behindALine starts a reconciler behind a line that can be cut, and returns the configuration of a provider that uses it.
+func behindALine(w *providertest.World) (provider string, line *faulttest.Switch) {
+	w.Helper()
+	r := w.Reconciler()
+	target, err := url.Parse(r.URL)
+	w.Must(err)
+	line = new(faulttest.Switch)
+	server := httptest.NewServer(line.Before(&httputil.ReverseProxy{
+		Rewrite:      func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}))
+	w.Cleanup(server.Close)
+	return strings.ReplaceAll(r.Configuration, fmt.Sprintf("%q", r.URL), fmt.Sprintf("%q", server.URL)), line
+}
