@@ -5,7 +5,11 @@
 // Requests that may be repeated are repeated on lost connections and on 429, 502, 503 and 504, a
 // bounded number of times, as long as Retry-After says. A command, and an environment that must not
 // yet exist, are sent once: when their answer is lost, the error is UnknownOutcome.
+//
+// The types of requests and answers are the domain's, under the names in types.go.
 package client
+
+//go:generate go run ../../scripts/client-types ../../internal/sandbox types.go
 
 import (
 	"context"
