@@ -1,0 +1,52 @@
+// Command webhook ends the game that it is given.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: webhook ENVIRONMENT")
+	}
+	receipt, err := finish(context.Background(), os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s, %d leases ended\n", receipt.Status, receipt.Matched)
+}
+
+func finish(ctx context.Context, environment string) (client.Receipt, error) {
+	secret, err := webhook.ParseSecret(os.Getenv("SANDBOX_WEBHOOK_SECRET"))
+	if err != nil {
+		return client.Receipt{}, err
+	}
+	// The client sends a message again, under its id and signed anew, until it is stored.
+	c, err := client.New(client.Config{
+		URL: os.Getenv("SANDBOX_RECONCILER_URL"),
+		Sign: func(h http.Header, id string, body []byte) error {
+			return secret.Sign(h, id, time.Now(), body)
+		},
+	})
+	if err != nil {
+		return client.Receipt{}, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.Deliver(ctx, client.Delivery{
+		ID: "msg_" + rand.Text(),
+		Condition: client.Condition{
+			Type:      "game.finished",
+			Timestamp: time.Now(),
+			Data:      client.ConditionData{EnvironmentID: environment},
+		},
+	})
+}
