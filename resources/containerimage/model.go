@@ -19,6 +19,7 @@ type Model struct {
 	Tags         types.Set      `tfsdk:"tags"`
 	Push         types.Bool     `tfsdk:"push"`
 	OnDestroy    types.String   `tfsdk:"on_destroy"`
+	KeepTags     types.Int64    `tfsdk:"keep_tags"`
 	Build        *Build         `tfsdk:"build"`
 	Source       *Source        `tfsdk:"source"`
 	RegistryAuth types.List     `tfsdk:"registry_auth"`

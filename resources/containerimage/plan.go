@@ -30,6 +30,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	resp.Diagnostics.Append(plan.checkKeepTags()...)
 	resp.Diagnostics.Append(r.content(ctx, &plan, state, &config)...)
 	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
 	if resp.Diagnostics.HasError() {

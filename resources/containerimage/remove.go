@@ -127,6 +127,11 @@ func (r *Resource) deleteInRegistry(ctx context.Context, m *Model, c *registry.C
 			return err
 		}
 	}
+	return collect(ctx, m, c)
+}
+
+// collect frees the room of images without tags in a registry that does not do so by itself.
+func collect(ctx context.Context, m *Model, c *registry.Client) error {
 	host, _, _ := strings.Cut(m.Name.ValueString(), "/")
 	switch err := c.Collect(ctx, host); sandbox.CodeOf(err) {
 	case sandbox.NotFound, sandbox.Forbidden: // it frees room by itself

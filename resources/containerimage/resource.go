@@ -70,6 +70,9 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	defer cancel()
 	made, diags := r.make(ctx, &m, nil, &config)
 	resp.Diagnostics.Append(diags...)
+	if made && !diags.HasError() {
+		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
+	}
 	if made {
 		m.forget()
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
@@ -167,6 +170,9 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	_, dropped := split(had, want)
 	resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, dropped)...)
+	if !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
+	}
 	m.forget()
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
@@ -86,6 +87,13 @@ func attributes() map[string]schema.Attribute {
 			Computed:   true,
 			Default:    stringdefault.StaticString(onDestroyUntag),
 			Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyUntag, onDestroyDelete)},
+		},
+		"keep_tags": schema.Int64Attribute{
+			MarkdownDescription: "How many tags of `name` its registry keeps, at least 1, counted from the newest image, as images say when they were created; older ones are removed by every apply that creates or changes this resource. " +
+				"The tags of this resource count as the newest. Never removed are the image of this resource, what an environment or a lease of the provider's ledger uses, and images that do not say when they were created. " +
+				"Needs `push`. What cannot be removed stays, with a warning; a registry that removes no single tags, as Docker's before version 3, removes an old image with all its tags. Changed in place. Default: none, nothing is removed.",
+			Optional:   true,
+			Validators: []validator.Int64{int64validator.AtLeast(1)},
 		},
 		"id":           computed("The same as `name`."),
 		"image_id":     computed("Id of the image on the engine, `sha256:…`. Null when it was copied from registry to registry."),

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -62,6 +63,27 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, error) {
 	}
 	found, err := describe(img)
 	return found, coded(err, "read %s", parsed)
+}
+
+// CreatedAt returns when the image that a reference points to was created, as it says itself, of the platform
+// linux/amd64 where it stands for several. The zero time stands for one that does not say; builds that are to be
+// reproducible often say 1970. Errors: as Digest.
+func (c *Client) CreatedAt(ctx context.Context, ref string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	parsed, options, err := c.on(ctx, ref)
+	if err != nil {
+		return time.Time{}, err
+	}
+	img, err := c.platformImage(parsed, "linux/amd64", options)
+	if err != nil {
+		return time.Time{}, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return time.Time{}, coded(err, "read %s", parsed)
+	}
+	return config.Created.Time, nil
 }
 
 func describe(img v1.Image) (Image, error) {
