@@ -17,6 +17,8 @@ import (
 // Reconciler is a reconciler that runs on a world's ledger.
 type Reconciler struct {
 	URL, Token string
+	// SecretFile holds the secret of its game servers.
+	SecretFile string
 	// Configuration is that of a provider that uses it.
 	Configuration string
 	// Stop ends it; a second call does nothing.
@@ -32,6 +34,12 @@ func (w *World) Reconciler() Reconciler {
 // ReconcilerWith starts one that allows sandboxes this of its host.
 func (w *World) ReconcilerWith(allow host.Config) Reconciler {
 	w.Helper()
+	return w.ReconcilerOf(func(c *reconciler.Config) { c.Host = allow })
+}
+
+// ReconcilerOf starts one whose configuration is changed.
+func (w *World) ReconcilerOf(change func(*reconciler.Config)) Reconciler {
+	w.Helper()
 	token := rand.Text() + rand.Text()
 	dir := w.TempDir()
 	tokens, secrets := filepath.Join(dir, "tokens"), filepath.Join(dir, "secrets")
@@ -40,13 +48,15 @@ func (w *World) ReconcilerWith(allow host.Config) Reconciler {
 	_, _ = rand.Read(secret) // never fails
 	w.Must(os.WriteFile(secrets, []byte("whsec_"+base64.StdEncoding.EncodeToString(secret)+"\n"), 0o600))
 
+	config := reconciler.Config{
+		Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets,
+		Docker: docker.Config{Host: w.engine}, Version: "test", Logger: discard,
+	}
+	change(&config)
 	ctx, cancel := context.WithCancel(context.Background())
 	address, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- reconciler.Serve(ctx, reconciler.Config{
-			Listen: "127.0.0.1:0", LedgerURL: w.LedgerURL, TokenFile: tokens, SecretFile: secrets,
-			Docker: docker.Config{Host: w.engine}, Host: allow, Version: "test", Logger: discard,
-		}, func(a string) { address <- a })
+		ended <- reconciler.Serve(ctx, config, func(a string) { address <- a })
 	}()
 	stopped := false
 	stop := func() {
@@ -59,7 +69,7 @@ func (w *World) ReconcilerWith(allow host.Config) Reconciler {
 	select {
 	case a := <-address:
 		return Reconciler{
-			URL: "http://" + a, Token: token,
+			URL: "http://" + a, Token: token, SecretFile: secrets,
 			Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler {\n    url   = %q\n    token = %q\n  }\n}\n", "http://"+a, token),
 			Stop:          stop,
 		}
