@@ -1,0 +1,70 @@
+# A game of Catan. game.finished ends the leases of all players.
+
+terraform {
+  required_version = ">= 1.11"
+  required_providers {
+    sandbox = {
+      source = "sandbox-lease/sandbox"
+    }
+  }
+}
+
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+provider "sandbox" {}
+
+module "image" {
+  source = "../image"
+
+  name = "sandbox-environments/catan"
+  base = var.base
+}
+
+resource "sandbox_environment" "game" {
+  name          = var.name
+  type          = "catan"
+  image         = module.image.reference
+  instance_type = "basic"
+  ttl           = "12h"
+  # The relay watcher has to listen all the time; it is no activity that would keep a sandbox awake.
+  sleep_after = "0s"
+
+  # Nothing but the model and the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
+  network {
+    mode          = "restricted"
+    allow         = [var.llm.host, var.relay.host]
+    private_cidrs = var.private_cidrs
+  }
+
+  env = {
+    LLM_URL           = var.llm.url
+    LLM_MODEL         = var.model
+    RELAY_URL         = var.relay.url
+    RELAY_DID         = var.relay.did
+    RELAY_COLLECTIONS = "game.turn.*,env.state.*"
+    RELAY_RECORD_TYPE = "game.action"
+  }
+
+  secrets = {
+    llm_api_key = {
+      value_wo         = var.llm_api_key
+      value_wo_version = 1 # raise it when the key has changed
+    }
+  }
+
+  skills = {
+    catan-player = file("${path.module}/skills/catan-player.md")
+  }
+
+  process {
+    name    = "relay"
+    command = ["python3", "/agent/relay_watcher.py"]
+    restart = "always"
+  }
+}
+
+resource "sandbox_lease" "agent" {
+  for_each = var.agents
+
+  environment_id = sandbox_environment.game.id
+  agent_did      = each.key
+}

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Takes one turn of an agent, for a game server: runs the turn processor in the agent's sandbox and gives the
+action that it chose. Whatever goes wrong, the game goes on: the action is then skip_turn, with the reason.
+
+    turn.py did:plc:kira rpg-3 12 <state.json
+
+SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN name the reconciler; the token needs the scope lease. The exit code is 0 unless
+the arguments or the state are wrong: a turn that was skipped is a turn.
+"""
+
+import argparse
+import json
+import re
+import secrets
+import sys
+
+from reconciler import Problem, Reconciler, lease_id
+
+# The longest reason, in characters.
+MAX_REASON = 500
+COMMAND = ["python3", "/agent/take_turn.py"]
+
+
+def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state: dict, timeout: float = 60) -> dict:
+    """Returns the action of a turn: what the turn processor wrote, or skip_turn where it exits with another code than
+    0, does not end in time, writes no JSON, or its sandbox is gone. Its session is closed in any case."""
+    lease = lease_id(agent, environment)
+    session = f"turn-{re.sub('[^a-z0-9._-]', '-', turn.lower())[:40]}-{secrets.token_hex(4)}"
+    try:
+        try:
+            reconciler.open_session(lease, session)
+            result = reconciler.run(lease, session, COMMAND, json.dumps(state), timeout)
+        finally:  # also when the answer to its opening was lost
+            _close(reconciler, lease, session)
+    except Problem as problem:
+        return skip_turn(f"{problem.code}: {problem}")
+    if result.get("timed_out"):
+        return skip_turn(f"the turn took more than {timeout:g} s")
+    if result["exit_code"] != 0:
+        return skip_turn(result.get("stderr", "").strip() or f"the turn processor ended with {result['exit_code']}")
+    return _action(result.get("stdout", ""))
+
+
+def skip_turn(reason: str) -> dict:
+    return {"action": "skip_turn", "reason": reason[:MAX_REASON]}
+
+
+def _close(reconciler: Reconciler, lease: str, session: str) -> None:
+    """Closes the session. One that cannot be closed must not cost the agent a turn that it has taken: it is told,
+    and closes with its sandbox at the latest."""
+    for last in (False, True):
+        try:
+            return reconciler.close_session(lease, session)
+        except Problem as problem:
+            if problem.code == "not_found":  # it was never opened, or is gone with its sandbox
+                return None
+            if last:
+                print(f"turn: session {session} of {lease} is not closed: {problem}", file=sys.stderr)
+    return None
+
+
+def _action(stdout: str) -> dict:
+    try:
+        action = json.loads(stdout)
+    except (ValueError, RecursionError) as err:
+        return skip_turn(f"the turn processor wrote no JSON: {err}")
+    if not isinstance(action, dict) or not isinstance(action.get("action"), str):
+        return skip_turn("the turn processor wrote no action")
+    return action
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Take one turn of an agent; the state comes from standard input.")
+    parser.add_argument("agent", help="the agent's DID")
+    parser.add_argument("environment", help="the environment's name")
+    parser.add_argument("turn", help="number or name of the turn")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds (default 60)")
+    args = parser.parse_args()
+    try:
+        state = json.load(sys.stdin)
+    except ValueError as err:
+        parser.error(f"standard input must be the state as JSON: {err}")
+    action = take(Reconciler.of_environment(), args.agent, args.environment, args.turn, state, args.timeout)
+    json.dump(action, sys.stdout)
+    print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

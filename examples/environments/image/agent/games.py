@@ -1,0 +1,95 @@
+"""The actions that a game server takes. Whatever a model answers, nothing else leaves the sandbox."""
+
+from dataclasses import dataclass, field
+
+# The longest text of a field, in characters, and the most entries of an object or list.
+MAX_TEXT = 500
+MAX_ENTRIES = 32
+
+
+@dataclass(frozen=True)
+class Action:
+    """The fields of an action by name; each is a str, an int, or an object of counts by resource (dict)."""
+
+    required: dict = field(default_factory=dict)
+    optional: dict = field(default_factory=dict)
+
+
+ACTIONS = {
+    "rpg": {
+        "attack": Action({"target": str}, {"weapon": str}),
+        "cast": Action({"spell": str}, {"target": str}),
+        "use_item": Action({"item": str}, {"target": str}),
+        "move": Action({"to": str}),
+        "talk": Action({"to": str, "say": str}),
+        "search": Action({"where": str}),
+        "rest": Action(),
+        "flee": Action(),
+    },
+    "catan": {
+        "roll_dice": Action(),
+        "build_road": Action({"edge": str}),
+        "build_settlement": Action({"vertex": str}),
+        "build_city": Action({"vertex": str}),
+        "buy_card": Action(),
+        "play_card": Action({"card": str}, {"resources": dict, "edges": list}),
+        "trade_bank": Action({"give": dict, "receive": dict}),
+        "offer_trade": Action({"give": dict, "receive": dict}, {"to": str}),
+        "answer_trade": Action({"offer": str, "accept": bool}),
+        "move_robber": Action({"hex": str}, {"steal_from": str}),
+        "discard": Action({"cards": dict}),
+        "end_turn": Action(),
+    },
+}
+
+
+class BadAction(Exception):
+    """An answer that is no action. The message tells the model what is wrong."""
+
+
+def skip_turn(reason: str) -> dict:
+    """The action of an agent that cannot act. The reason has at most 500 characters."""
+    return {"action": "skip_turn", "reason": reason[:MAX_TEXT]}
+
+
+def check(kind: str, state: dict, answer: dict) -> dict:
+    """Returns the action that an answer is, with the fields that the game knows. Errors: BadAction."""
+    name = answer.get("action")
+    if name == "skip_turn":
+        return skip_turn(str(answer.get("reason", "the agent passes")))
+    known = ACTIONS[kind]
+    legal = _legal(state, known)
+    if not isinstance(name, str) or name not in known or name not in legal:
+        raise BadAction(f"action must be one of {', '.join(sorted(legal))} or skip_turn, not {str(name)[:60]!r}")
+    action, fields = {"action": name}, known[name]
+    for required, wanted in ((True, fields.required), (False, fields.optional)):
+        for field_name, type_ in wanted.items():
+            if field_name in answer:
+                action[field_name] = _value(f"{name}.{field_name}", type_, answer[field_name])
+            elif required:
+                raise BadAction(f"{name} needs the field {field_name}")
+    if isinstance(answer.get("reason"), str):
+        action["reason"] = answer["reason"][:MAX_TEXT]
+    return action
+
+
+def _legal(state: dict, known: dict) -> list[str]:
+    """The actions that the game server allows in this turn; all, where it does not say."""
+    listed = state.get("legal_actions")
+    if not isinstance(listed, list):
+        return list(known)
+    return [name for name in listed if isinstance(name, str) and name in known]
+
+
+def _value(name: str, type_: type, value: object) -> object:
+    if not isinstance(value, type_):
+        raise BadAction(f"{name} must be a {type_.__name__}, not {str(value)[:60]!r}")
+    if type_ is str and not 0 < len(value) <= MAX_TEXT:
+        raise BadAction(f"{name} must have 1 to {MAX_TEXT} characters")
+    if type_ is dict and not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 100 for n in value.values()):
+        raise BadAction(f"{name} must give each resource a count, such as {{\"wool\": 1}}")
+    if type_ is list and not all(isinstance(entry, str) and len(entry) <= MAX_TEXT for entry in value):
+        raise BadAction(f"{name} must be a list of names")
+    if type_ in (dict, list) and len(value) > MAX_ENTRIES:
+        raise BadAction(f"{name} must have at most {MAX_ENTRIES} entries")
+    return value

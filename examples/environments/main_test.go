@@ -1,0 +1,95 @@
+// Package environments_test plays the examples of this directory from end to end: the real Terraform applies them on the
+// real Docker Engine, beside a reconciler; the model, the relay and the git host are stand-ins on this machine.
+package environments_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "environments")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program = sync.OnceValues(func() (string, error) { return providertest.Build(dir) })
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// program is the provider and the reconciler's command line, built once.
+var program func() (string, error)
+
+// base is an image with Python that agents' images are built on, made once, where none can be pulled.
+var base = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("../../scripts/python-base").Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("scripts/python-base: %w\n%s", err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+})
+
+// long skips what takes longer than make test may.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("examples with Python are played with SANDBOX_TEST_LONG=1")
+	}
+}
+
+// The agents' program and its hosts' are tested in the image that sandboxes run.
+func TestPythonUnits(t *testing.T) {
+	t.Parallel()
+	long(t)
+	image := "sandbox-test/environments-units"
+	from, err := base()
+	must(t, err)
+	docker(t, "build", "--quiet", "--tag", image, "--build-arg", "BASE="+from, "image")
+	t.Cleanup(func() { docker(t, "image", "rm", image) })
+	for what, c := range map[string]struct{ sources, tests string }{
+		"agent": {"image/agent", "image/tests"},
+		"host":  {"host", "host/tests"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources", "--env", "PYTHONDONTWRITEBYTECODE=1",
+				image, "python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
+			t.Cleanup(func() { docker(t, "rm", "--force", id) })
+			docker(t, "cp", filepath.Clean(c.sources)+"/.", id+":/sources")
+			docker(t, "cp", filepath.Clean(c.tests)+"/.", id+":/tests")
+			if said := docker(t, "start", "--attach", id); !strings.Contains(said, "\nOK") || strings.Contains(said, "Ran 0 tests") {
+				t.Errorf("the tests say\n%s", said)
+			}
+		})
+	}
+}
+
+// docker runs a command that must succeed, and returns what it prints on both of its outputs.
+func docker(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,78 @@
+# A role-playing campaign. agent.death ends the lease of the agent that died; game.finished and campaign.ended end all.
+
+terraform {
+  required_version = ">= 1.11"
+  required_providers {
+    sandbox = {
+      source = "sandbox-lease/sandbox"
+    }
+  }
+}
+
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+provider "sandbox" {}
+
+module "image" {
+  source = "../image"
+
+  name = "sandbox-environments/rpg"
+  base = var.base
+}
+
+resource "sandbox_environment" "campaign" {
+  name          = var.name
+  type          = "rpg"
+  image         = module.image.reference
+  instance_type = "basic"
+  ttl           = "12h"
+  # The relay watcher has to listen all the time; it is no activity that would keep a sandbox awake.
+  sleep_after = "0s"
+
+  # Nothing but the model and the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
+  network {
+    mode          = "restricted"
+    allow         = [var.llm.host, var.relay.host]
+    private_cidrs = var.private_cidrs
+  }
+
+  env = {
+    LLM_URL           = var.llm.url
+    LLM_MODEL         = var.model
+    RELAY_URL         = var.relay.url
+    RELAY_DID         = var.relay.did
+    RELAY_COLLECTIONS = "game.turn.*,env.state.*"
+    RELAY_RECORD_TYPE = "game.action"
+  }
+
+  secrets = {
+    llm_api_key = {
+      value_wo         = var.llm_api_key
+      value_wo_version = 1 # raise it when the key has changed
+    }
+  }
+
+  skills = {
+    rpg-player = file("${path.module}/skills/rpg-player.md")
+  }
+
+  # A new agent begins with this character. What it learns is kept when its lease runs out, for when it comes back.
+  initial_state = {
+    "character.json" = file("${path.module}/character.json")
+  }
+  state {
+    size_limit_mb = 16
+  }
+
+  process {
+    name    = "relay"
+    command = ["python3", "/agent/relay_watcher.py"]
+    restart = "always"
+  }
+}
+
+resource "sandbox_lease" "agent" {
+  for_each = var.agents
+
+  environment_id = sandbox_environment.campaign.id
+  agent_did      = each.key
+}

@@ -1,0 +1,285 @@
+package environments_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+)
+
+// outside is where the gateways of sandboxes find this machine: on the engine's bridge, under names that only they know.
+type outside struct{ address, subnet string }
+
+func (o outside) hosts() []string {
+	return []string{"llm.test:" + o.address, "relay.test:" + o.address, "git.test:" + o.address, "evil.test:" + o.address}
+}
+
+// serve answers requests until the test ends. It returns the URL by which sandboxes call a name, and what they are to be allowed.
+func (o outside) serve(t *testing.T, name string, h http.Handler) (url, host string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(o.address, "0"))
+	must(t, err)
+	s := httptest.NewUnstartedServer(h)
+	must(t, s.Listener.Close())
+	s.Listener = l
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	host = net.JoinHostPort(name, port)
+	return "http://" + host, host
+}
+
+// world is one example that is applied, with everything around it.
+type world struct {
+	*testing.T
+	providertest.Reconciler
+	world     *providertest.World
+	terraform *providertest.CLI
+	outside   outside
+	model     *model
+	relay     *relay
+	service   sandbox.Service
+	// name is the environment's.
+	name      string
+	variables map[string]any
+}
+
+// newWorld starts what an example needs, and applies nothing yet.
+func newWorld(t *testing.T, example string) *world {
+	t.Helper()
+	long(t)
+	w := &world{T: t, world: providertest.New(t), name: example + "-" + sandbox.RandomIDs(6)}
+	bridge, err := w.world.Docker.NetworkInspect(t.Context(), network.NetworkBridge, network.InspectOptions{})
+	must(t, err)
+	w.outside = outside{address: bridge.IPAM.Config[0].Gateway, subnet: bridge.IPAM.Config[0].Subnet}
+	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) { c.Docker.Gateway.Hosts = w.outside.hosts() })
+	w.service, err = client.New(client.Config{URL: w.URL, Token: w.Token})
+	must(t, err)
+	w.model, w.relay = startModel(t, w.outside), startRelay(t, w.outside)
+	w.prepare(example)
+	return w
+}
+
+// prepare copies the example to where Terraform is to run, and says what its variables are.
+func (w *world) prepare(example string) {
+	w.Helper()
+	path, err := program()
+	must(w.T, err)
+	from, err := base()
+	must(w.T, err)
+	w.terraform = providertest.NewMirroredCLI(w.T, path)
+	for _, dir := range []string{example, "image"} {
+		must(w.T, os.CopyFS(filepath.Join(w.terraform.Dir, dir), os.DirFS(dir)))
+	}
+	// Tests at the same time have an image each.
+	main := filepath.Join(example, "main.tf")
+	image := "sandbox-environments/" + example
+	text := strings.Replace(w.terraform.Read(main), `"`+image+`"`, `"`+image+"-"+w.name+`"`, 1)
+	w.terraform.Write(main, text)
+	w.terraform.Dir = filepath.Join(w.terraform.Dir, example)
+	w.terraform.Env = append(w.terraform.Env, "SANDBOX_RECONCILER_URL="+w.URL, "SANDBOX_RECONCILER_TOKEN="+w.Token)
+	w.variables = map[string]any{
+		"name": w.name, "base": from, "llm_api_key": w.model.key, "private_cidrs": []string{w.outside.subnet},
+		"llm":   map[string]string{"url": w.model.url + "/v1", "host": w.model.host},
+		"relay": map[string]string{"url": w.relay.url, "host": w.relay.host, "did": w.relay.did},
+	}
+}
+
+// apply applies the example, which is destroyed at the end, and lets each agent listen to the relay.
+func (w *world) apply(agents ...string) {
+	w.Helper()
+	w.variables["agents"] = agents
+	for name, value := range w.variables {
+		text, isText := value.(string)
+		if !isText {
+			encoded, err := json.Marshal(value)
+			must(w.T, err)
+			text = string(encoded)
+		}
+		w.terraform.Env = append(w.terraform.Env, "TF_VAR_"+name+"="+text)
+	}
+	w.terraform.Run("init", "-no-color")
+	w.Cleanup(w.forceDestroy)
+	w.terraform.Run("apply", "-auto-approve", "-input=false", "-no-color")
+	if p := w.terraform.Plan(); len(p.Changes) > 0 {
+		w.Errorf("the second plan is %v", p.Changes)
+	}
+	for _, agent := range agents {
+		key := filepath.Join(w.TempDir(), "key.pem")
+		must(w.T, os.WriteFile(key, w.relay.register(w.T, agent), 0o600))
+		if said := w.python("", "enroll.py", agent, w.name, key); !strings.Contains(said, "Connected to relay as "+agent) {
+			w.Errorf("the watcher of %s says %q", agent, said)
+		}
+	}
+}
+
+// destroy destroys the example, after which nothing of it is left.
+func (w *world) destroy() {
+	w.Helper()
+	w.terraform.Run("destroy", "-auto-approve", "-input=false", "-no-color")
+}
+
+// forceDestroy removes what a test that failed has left.
+func (w *world) forceDestroy() {
+	if !w.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := w.service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: w.name, Force: true}); err != nil {
+		w.Errorf("remove what is left of %s: %v", w.name, err)
+	}
+}
+
+// python runs a program of host, which must succeed, and returns what it prints.
+func (w *world) python(stdin, script string, args ...string) string {
+	w.Helper()
+	out, err := w.tryPython(stdin, script, args...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) tryPython(stdin, script string, args ...string) (string, error) {
+	w.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(w.Context(), "python3", append([]string{"-B", filepath.Join("host", script)}, args...)...)
+	cmd.Env = append(os.Environ(), "SANDBOX_RECONCILER_URL="+w.URL, "SANDBOX_RECONCILER_TOKEN="+w.Token, "GIT_TOKEN="+gitToken)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %v: %w: %s", script, args, err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// turn is what the host's program makes of an agent's turn. No session of it is left open.
+func (w *world) turn(agent string, state any, args ...string) map[string]any {
+	w.Helper()
+	text, err := json.Marshal(state)
+	must(w.T, err)
+	out := w.python(string(text), "turn.py", append([]string{agent, w.name, "1"}, args...)...)
+	var action map[string]any
+	if err := json.Unmarshal([]byte(out), &action); err != nil {
+		w.Fatalf("turn.py prints %q: %v", out, err)
+	}
+	open, err := w.service.ListSessions(w.Context(), sandbox.SessionFilter{LeaseID: w.lease(agent), State: sandbox.SessionOpen})
+	must(w.T, err)
+	if len(open) > 0 {
+		w.Errorf("%d sessions of %s are left open", len(open), agent)
+	}
+	return action
+}
+
+func (w *world) lease(agent string) string { return sandbox.LeaseID(agent, w.name) }
+
+// tell tells an agent of a turn on the relay, and returns the record that the agent then creates.
+func (w *world) tell(agent, collection string, turn int, state map[string]any) created {
+	w.Helper()
+	if heard := w.relay.tell(w.T, agent, collection, map[string]any{"environment": w.name, "turn": turn, "state": state}); heard != 1 {
+		w.Fatalf("%d subscribers heard of the turn of %s", heard, agent)
+	}
+	var found created
+	w.until(fmt.Sprintf("%s posts the record of turn %d", agent, turn), func() bool {
+		for _, c := range w.relay.posted(agent) {
+			if c.Record.Turn == turn {
+				found = c
+			}
+		}
+		return found.Key != ""
+	})
+	if want := fmt.Sprintf("%s.%d", w.name, turn); found.Key != want || found.Record.Environment != w.name || found.Record.Type != found.Collection {
+		w.Errorf("the record is %+v, its key is to be %s", found, want)
+	}
+	return found
+}
+
+// until waits for a state of the world, for a minute at most.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("not within a minute: %s\n%s", what, w.logs())
+		}
+	}
+}
+
+// logs are what the watchers of the environment's sandboxes say.
+func (w *world) logs() (all string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	leases, err := w.service.ListLeases(ctx, sandbox.LeaseFilter{EnvironmentID: w.name, Status: sandbox.LeaseActive})
+	for _, l := range leases {
+		ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: l.ID}, Name: "relay"}
+		log, logErr := w.service.ReadProcess(ctx, sandbox.LogRequest{ProcessRef: ref})
+		if err = errors.Join(err, logErr); logErr == nil {
+			var text bytes.Buffer
+			_, readErr := text.ReadFrom(log)
+			err = errors.Join(err, readErr, log.Close())
+			all += l.ID + ":\n" + text.String()
+		}
+	}
+	if err != nil {
+		all += err.Error()
+	}
+	return all
+}
+
+// send posts a condition as a game server does, signed, and waits until the sandboxes that it ends are gone: that of the agent, or, without
+// one, all of the environment.
+func (w *world) send(condition, agent string) {
+	w.Helper()
+	path, err := program()
+	must(w.T, err)
+	args := []string{"reconciler", "send", "--url", w.URL, "--webhook-secret-file", w.SecretFile, "--environment", w.name, "--type", condition, "--reason", "told by the test"}
+	if agent != "" {
+		args = append(args, "--agent", agent)
+	}
+	if out, err := exec.CommandContext(w.Context(), path, args...).CombinedOutput(); err != nil {
+		w.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	leases, err := w.service.ListLeases(w.Context(), sandbox.LeaseFilter{EnvironmentID: w.name, AgentDID: agent})
+	must(w.T, err)
+	if len(leases) == 0 {
+		w.Fatalf("%s has no lease of %q", w.name, agent)
+	}
+	for _, l := range leases {
+		w.until("the lease "+l.ID+" is destroyed", func() bool {
+			l, err := w.service.GetLease(w.Context(), l.ID)
+			must(w.T, err)
+			return l.Status == sandbox.LeaseDestroyed
+		})
+	}
+}
+
+// shell says what a line of the shell prints in an agent's sandbox.
+func (w *world) shell(agent, line string) string {
+	w.Helper()
+	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.lease(agent)}, sandbox.ExecRequest{Command: []string{"sh", "-c", line}})
+	must(w.T, err)
+	return string(r.Stdout) + string(r.Stderr)
+}
+
+// running counts the containers of the environment's sandboxes.
+func (w *world) running() int { return len(w.world.Containers(w.name)) }
