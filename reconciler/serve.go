@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -60,6 +61,8 @@ type Config struct {
 	Cloudflare deploy.Config
 	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
 	DockerPriceBook string
+	// Dashboard serves pages for people beside the API.
+	Dashboard bool
 	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
 	CleanupTTL time.Duration
 	// LogFormat and LogLevel are what commands make Logger of.
@@ -153,9 +156,26 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	if err != nil {
 		return err
 	}
+	if c.Dashboard {
+		stopPages, err := c.servePages(ctx, handler, engine)
+		if err != nil {
+			return err
+		}
+		defer stopPages()
+	}
 	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given.certificate) })
 	defer stopReloads()
 	return run(ctx, c, engine, handler, listener, given.certificate, ready)
+}
+
+// servePages adds the dashboard to what is served. Its end is for the caller to call.
+func (c Config) servePages(ctx context.Context, handler api.Handler, engine *leasing.Engine) (stop func(), err error) {
+	pages, err := dashboard.New(dashboard.Config{Gate: handler.Gate(), Events: engine, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	pages.Mount(handler)
+	return running(ctx, pages.Run), nil
 }
 
 // given is what the operator wrote down in files.

@@ -68,3 +68,29 @@ func (tx *Tx) UseTokens(used map[string]Time) error {
 	}
 	return nil
 }
+
+// Login is a row of logins: a browser in which somebody has logged in with a token.
+type Login struct {
+	Hash      []byte `gorm:"primaryKey"`
+	TokenHash []byte
+	CreatedAt Time `gorm:"autoCreateTime:false"`
+	ExpiresAt Time
+}
+
+// LoginByHash returns the log-in whose id has the hash, nil when there is none.
+func (tx *Tx) LoginByHash(hash []byte) (*Login, error) { return first[Login](tx, "hash = ?", hash) }
+
+// CreateLogin stores a new log-in.
+func (tx *Tx) CreateLogin(l *Login) error { return tx.create(l) }
+
+// DeleteLogin removes the log-in whose id has the hash, if there is one.
+func (tx *Tx) DeleteLogin(hash []byte) error {
+	_, err := rowCount("ending a log-in", tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
+	return err
+}
+
+// DeleteExpiredLogins removes the log-ins that have ended by themselves.
+func (tx *Tx) DeleteExpiredLogins() error {
+	_, err := rowCount("removing log-ins that have expired", tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", tx.Now))
+	return err
+}

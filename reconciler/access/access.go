@@ -1,5 +1,5 @@
-// Package access manages the credentials that the ledger keeps: it makes and ends bearer tokens, and
-// says whose a token is. A token's text is told once; of it only the SHA-256 is kept, by which it is
+// Package access manages the credentials that the ledger keeps: it makes and ends bearer tokens and the
+// log-ins of browsers, and says whose they are. A token's text is told once; of it only the SHA-256 is kept, by which it is
 // found, so that neither a copy of the ledger nor the time that a search takes gives a token away.
 package access
 
@@ -64,10 +64,10 @@ func New(c Config) *Registry {
 	return r
 }
 
-// Authenticate returns whose the text of a token is. Errors: Unauthenticated, whose text may be told to who
-// sent the token; Unavailable.
-func (r *Registry) Authenticate(ctx context.Context, text string) (webhook.Token, error) {
-	hash, now := webhook.HashOf(text), r.store.Now()
+// Authenticate returns whose the token is whose text has the hash. Errors: Unauthenticated, whose text may be
+// told to who sent the token; Unavailable.
+func (r *Registry) Authenticate(ctx context.Context, hash webhook.Hash) (webhook.Token, error) {
+	now := r.store.Now()
 	token, ok := r.recall(hash, now)
 	if !ok {
 		var err error
@@ -144,6 +144,7 @@ func (r *Registry) Run(ctx context.Context) {
 		case <-ticker.C:
 			r.recordUse(ctx)
 			r.forget() // revoked and rotated ones need no place
+			r.removeExpiredLogins(ctx)
 		}
 	}
 }

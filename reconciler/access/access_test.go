@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
@@ -81,7 +82,7 @@ func (w *world) create(r *access.Registry, c sandbox.CreateToken) sandbox.Create
 
 func (w *world) wantAccepted(r *access.Registry, text sandbox.Secret, accepted bool) {
 	w.Helper()
-	token, err := r.Authenticate(w.Context(), string(text))
+	token, err := r.Authenticate(w.Context(), webhook.HashOf(string(text)))
 	if accepted && (err != nil || token.Name != "ops") || !accepted && sandbox.CodeOf(err) != sandbox.Unauthenticated {
 		w.Errorf("the token is of %q: %v", token.Name, err)
 	}
@@ -168,5 +169,58 @@ func TestRotationKeepsTheOldTokenForATimeOnly(t *testing.T) {
 		}
 		w.wantAccepted(r, next.Text, false)
 		w.wantAccepted(r, last.Text, true)
+	})
+}
+
+func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		here, store := w.open()
+		there, _ := w.open()
+		token := webhook.HashOf("a token")
+		id, err := here.LogIn(w.Context(), token)
+		if err != nil {
+			w.Fatal(err)
+		}
+		in := func(r *access.Registry, id string) bool {
+			w.Helper()
+			got, err := r.LoggedIn(w.Context(), id)
+			if err != nil && sandbox.CodeOf(err) != sandbox.Unauthenticated || err == nil && got != token {
+				w.Errorf("the log-in is of %x, %v", got, err)
+			}
+			return err == nil
+		}
+		if !in(here, id) || !in(there, id) || in(here, id+"x") || in(here, "") {
+			w.Error("it does not hold, or another one does")
+		}
+		second, err := there.LogIn(w.Context(), token)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if err := there.LogOut(w.Context(), id); err != nil {
+			w.Error(err)
+		}
+		if in(here, id) || !in(here, second) {
+			w.Error("logging out ended the wrong one")
+		}
+		w.pass(access.LoginLifetime)
+		if in(here, second) {
+			w.Error("it holds beyond its time")
+		}
+		err = store.Write(w.Context(), func(tx *ledger.Tx) error { return tx.DeleteExpiredLogins() })
+		if err != nil {
+			w.Error(err)
+		}
+		hash := webhook.HashOf(second)
+		err = store.Read(w.Context(), func(tx *ledger.Tx) error {
+			row, err := tx.LoginByHash(hash[:])
+			if row != nil {
+				w.Error("it is kept beyond its time")
+			}
+			return err
+		})
+		if err != nil {
+			w.Error(err)
+		}
 	})
 }

@@ -20,9 +20,14 @@ type Token = webhook.Token
 // Registry keeps the tokens that may change while the API is served.
 type Registry interface {
 	sandbox.Tokens
-	// Authenticate returns whose the text of a token is. Errors: Unauthenticated, whose text may be told to
-	// who sent the token; Unavailable.
-	Authenticate(ctx context.Context, text string) (Token, error)
+	// Authenticate returns whose the token is whose text has the hash. Errors: Unauthenticated, whose text may be
+	// told to who sent the token; Unavailable.
+	Authenticate(ctx context.Context, token webhook.Hash) (Token, error)
+	// LogIn begins a log-in with a token and returns its id, LoggedIn the token of a log-in, and LogOut ends it;
+	// see Gate. Errors: Unauthenticated of LoggedIn; Unavailable.
+	LogIn(ctx context.Context, token webhook.Hash) (id string, err error)
+	LoggedIn(ctx context.Context, id string) (webhook.Hash, error)
+	LogOut(ctx context.Context, id string) error
 }
 
 // Config says what a handler serves, and to whom.

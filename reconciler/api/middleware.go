@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
 // requestIDLength is in characters of 5 bits.
@@ -92,8 +93,8 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	switch {
 	case x.status >= 500 && x.status != http.StatusServiceUnavailable:
 		level = slog.LevelError
-	case !strings.HasPrefix(r.URL.Path, "/v1/"):
-		level = slog.LevelDebug // probes
+	case !strings.HasPrefix(r.URL.Path, "/v1/") && r.Method != http.MethodPost:
+		level = slog.LevelDebug // probes, and what browsers read
 	}
 	if !s.log.Enabled(r.Context(), level) {
 		return
@@ -182,7 +183,12 @@ func (s *server) tokenOf(r *http.Request) (Token, error) {
 	if text == "" {
 		return Token{}, s.unauthenticated("there is no token: send the header Authorization: Bearer <token>", nil)
 	}
-	token, err := s.lookUp(r, text)
+	return s.tokenWith(r, webhook.HashOf(text))
+}
+
+// tokenWith is tokenOf for the token whose text has the hash.
+func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
+	token, err := s.lookUp(r, hash)
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
 	}
@@ -190,8 +196,8 @@ func (s *server) tokenOf(r *http.Request) (Token, error) {
 }
 
 // lookUp finds a token among those in a file, and then, unless the address has failed too often, in the ledger.
-func (s *server) lookUp(r *http.Request, text string) (Token, error) {
-	if token, ok := s.written.Load().tokens.Lookup(text); ok {
+func (s *server) lookUp(r *http.Request, hash webhook.Hash) (Token, error) {
+	if token, ok := s.written.Load().tokens.Lookup(hash); ok {
 		if token.Expired(s.now()) {
 			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
 		}
@@ -203,7 +209,7 @@ func (s *server) lookUp(r *http.Request, text string) (Token, error) {
 	if s.access == nil {
 		return Token{}, s.unauthenticated(wrongToken, nil)
 	}
-	token, err := s.access.Authenticate(r.Context(), text)
+	token, err := s.access.Authenticate(r.Context(), hash)
 	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
 		return Token{}, s.unauthenticated(err.Error(), nil)
 	}

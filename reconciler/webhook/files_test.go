@@ -42,10 +42,10 @@ func TestLoadTokens(t *testing.T) {
 	if err != nil || len(tokens) != 2 {
 		t.Fatalf("LoadTokens = %v, %v", tokens, err)
 	}
-	if got, ok := tokens.Lookup(admin); !ok || got.Source() != "token:terraform" || !got.Allows("anything") || !got.Allows("") {
+	if got, ok := tokens.Lookup(webhook.HashOf(admin)); !ok || got.Source() != "token:terraform" || !got.Allows("anything") || !got.Allows("") {
 		t.Errorf("the first token is %v, %v", got, ok)
 	}
-	got, ok := tokens.Lookup(game)
+	got, ok := tokens.Lookup(webhook.HashOf(game))
 	if !ok {
 		t.Fatal("the second token is not found")
 	}
@@ -55,7 +55,7 @@ func TestLoadTokens(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"", admin + "x", admin[1:], game + " "} {
-		if _, ok := tokens.Lookup(wrong); ok {
+		if _, ok := tokens.Lookup(webhook.HashOf(wrong)); ok {
 			t.Errorf("Lookup accepts %q", wrong)
 		}
 	}

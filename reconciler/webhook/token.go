@@ -97,9 +97,9 @@ func (t Token) GoString() string { return t.String() }
 // Tokens are the tokens that a receiver accepts.
 type Tokens []Token
 
-// Lookup finds the token with the given text. Its time does not depend on which one matches.
-func (ts Tokens) Lookup(text string) (Token, bool) {
-	hash, found := HashOf(text), -1
+// Lookup finds the token whose text has the hash. Its time does not depend on which one matches.
+func (ts Tokens) Lookup(hash Hash) (Token, bool) {
+	found := -1
 	for i := range ts {
 		if subtle.ConstantTimeCompare(hash[:], ts[i].hash[:]) == 1 {
 			found = i

@@ -497,6 +497,15 @@ CREATE TABLE tokens (
 );
 CREATE INDEX tokens_name ON tokens (name);
 
+-- Browsers in which somebody has logged in with a token. What the browser keeps for it is nowhere here.
+CREATE TABLE logins (
+    hash       BYTEA   PRIMARY KEY, -- SHA-256 of the log-in's id, 256 random bits
+    token_hash BYTEA   NOT NULL, -- SHA-256 of the token's text
+    created_at BIGINT  NOT NULL,
+    expires_at BIGINT  NOT NULL
+);
+CREATE INDEX logins_expires ON logins (expires_at);
+
 -- begin_commit is the first statement of every transaction that writes: it waits for the right to
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single

@@ -369,5 +369,14 @@ CREATE TABLE tokens (
 ) WITHOUT ROWID;
 CREATE INDEX tokens_name ON tokens (name);
 
+-- Browsers in which somebody has logged in with a token. What the browser keeps for it is nowhere here.
+CREATE TABLE logins (
+    hash       BLOB    PRIMARY KEY, -- SHA-256 of the log-in's id, 256 random bits
+    token_hash BLOB    NOT NULL, -- SHA-256 of the token's text
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX logins_expires ON logins (expires_at);
+
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

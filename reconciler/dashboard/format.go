@@ -1,0 +1,241 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// functions are what templates call.
+func (d *Dashboard) functions() template.FuncMap {
+	return template.FuncMap{
+		"asset":          d.assetURL,
+		"leasePath":      leasePath,
+		"environmentURL": func(id string) string { return Root + "environments/" + url.PathEscape(id) },
+		"in":             func(path string, parameters ...string) string { return address(path, parameters...) },
+		"usd":            usd,
+		"bytes":          size,
+		"span":           func(d sandbox.Duration) string { return span(d.D()) },
+		"words":          func(v any) string { return words(fmt.Sprint(v)) },
+		"command":        commandLine,
+		"data":           flat,
+		"tone":           func(v any) string { return tones[v] },
+		"sleeps":         sleeps,
+		"cores":          cores,
+	}
+}
+
+// leasePath is where the page of a lease is.
+func leasePath(id string, more ...string) string {
+	p := Root + "leases/" + url.PathEscape(id)
+	for _, m := range more {
+		p += "/" + url.PathEscape(m)
+	}
+	return p
+}
+
+// tones say how a state, of whichever type, is coloured; its word is always there as well.
+var tones = map[any]string{
+	sandbox.SandboxPending: "busy", sandbox.SandboxReady: "good", sandbox.SandboxAsleep: "calm",
+	sandbox.SandboxStopped: "calm", sandbox.SandboxFailed: "bad", sandbox.SandboxDeleting: "busy", sandbox.SandboxDeleted: "none",
+	sandbox.LeaseActive: "good", sandbox.LeaseExpired: "busy", sandbox.LeaseDestroyed: "none",
+	sandbox.EnvironmentOpen: "good", sandbox.EnvironmentClosed: "none",
+	sandbox.ExecRunning: "busy", sandbox.ExecFinished: "good", sandbox.ExecCancelled: "none",
+	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
+	sandbox.DeliveryApplied: "good", sandbox.DeliveryStale: "none", sandbox.DeliveryUnmatched: "warn",
+	sandbox.EventEgressAllowed: "good", sandbox.EventEgressDenied: "bad", sandbox.EventEgressFailed: "warn",
+}
+
+// sleeps says when a sandbox sleeps.
+func sleeps(after sandbox.Duration) string {
+	if after == 0 {
+		return "never"
+	}
+	return "after " + span(after.D()) + " unused"
+}
+
+// cores shows thousandths of a core.
+func cores(millis int64) string { return strconv.FormatFloat(float64(millis)/1000, 'f', -1, 64) }
+
+// words shows a name of the domain as words.
+func words(name string) string { return strings.NewReplacer("_", " ", ".", " ").Replace(name) }
+
+// usd shows an amount in dollars: to the cent, or to the first figure that counts where it is less.
+func usd(n sandbox.NanoUSD) string {
+	if exact := n.String(); n != 0 && n.Cents() == "0.00" || n.Cents() == "-0.00" {
+		return "$" + exact[:min(len(exact), strings.IndexFunc(exact, func(r rune) bool { return r >= '1' && r <= '9' })+2)]
+	}
+	return "$" + n.Cents()
+}
+
+// size shows a number of bytes.
+func size(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/unit, 0
+	for f >= unit && i < 3 {
+		f, i = f/unit, i+1
+	}
+	return fmt.Sprintf("%.3g %ciB", f, "KMGT"[i])
+}
+
+// span shows a length of time in its two largest units.
+func span(d time.Duration) string {
+	if d < 0 {
+		d = -d
+	}
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	var parts []string
+	for _, u := range []struct {
+		d    time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if n := d / u.d; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, u.name))
+			d %= u.d
+		} else if len(parts) > 0 {
+			break
+		}
+		if len(parts) == 2 {
+			break
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// moment is a time as it is shown: how long ago it was or how soon it will be, and exactly when one points at it.
+type moment struct {
+	At  time.Time
+	Now time.Time
+}
+
+// At makes a moment, for templates.
+func (f *frame) At(t time.Time) moment { return moment{t.UTC(), f.now} }
+
+// NavIs reports whether the page belongs to a section of the navigation.
+func (f *frame) NavIs(section string) bool { return f.Section == section }
+
+// Known reports whether there is such a time.
+func (m moment) Known() bool { return !m.At.IsZero() }
+
+// ISO is for programs.
+func (m moment) ISO() string { return m.At.Format(time.RFC3339) }
+
+// Exact is for people who want to know.
+func (m moment) Exact() string { return m.At.Format("2 January 2006, 15:04:05 MST") }
+
+// Relative is for people at a glance.
+func (m moment) Relative() string {
+	d := m.At.Sub(m.Now)
+	switch {
+	case d > -time.Second && d < time.Second:
+		return "now"
+	case d < 0:
+		return span(d) + " ago"
+	default:
+		return "in " + span(d)
+	}
+}
+
+// commandLine shows a command and its arguments, those that need it in quotes.
+func commandLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = a
+		if a == "" || strings.ContainsFunc(a, func(r rune) bool {
+			return !strings.ContainsRune("-_./:=@%+,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		}) {
+			quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// printable replaces what would hide text, turn it around or move the cursor of a terminal by a sign that can be
+// seen. Whole pages pass through it: names, outputs and payloads come from sandboxes and from anybody.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\x1b':
+			return '␛'
+		case r == '\r':
+			return -1
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return '\uFFFD'
+		default:
+			return r
+		}
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// pair is a name and a value.
+type pair struct{ Name, Value string }
+
+// maxPairs bounds what is shown of an event's data.
+const maxPairs = 12
+
+// flat shows the data of an event as names and values, those of objects within as a.b.
+func flat(data json.RawMessage) []pair {
+	if len(data) == 0 {
+		return nil
+	}
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return []pair{{"data", string(data)}}
+	}
+	pairs := flatten(nil, "", v)
+	if len(pairs) > maxPairs {
+		pairs = append(pairs[:maxPairs], pair{"…", fmt.Sprintf("and %d more", len(pairs)-maxPairs)})
+	}
+	return pairs
+}
+
+func flatten(pairs []pair, name string, v any) []pair {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range sortedKeys(v) {
+			inner := key
+			if name != "" {
+				inner = name + "." + key
+			}
+			pairs = flatten(pairs, inner, v[key])
+		}
+		return pairs
+	case []any:
+		texts := make([]string, len(v))
+		for i, one := range v {
+			texts[i] = fmt.Sprint(one)
+		}
+		return append(pairs, pair{words(name), strings.Join(texts, ", ")})
+	case nil:
+		return pairs
+	default:
+		return append(pairs, pair{words(name), fmt.Sprint(v)})
+	}
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

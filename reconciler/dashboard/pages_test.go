@@ -1,0 +1,231 @@
+package dashboard_test
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// pages are all pages about the lease of did:plc:ann in catan-7 and the command x, or about everything, with what
+// they show; {lease} is the lease's address.
+var pages = map[string]string{
+	"/ui/":                      "catan-7",
+	"/ui/environments/catan-7":  "game:1",
+	"/ui/leases":                "did:plc:ann",
+	"/ui/leases?status=all":     "did:plc:ann",
+	"/ui/leases?status=expired": "No expired leases",
+	"{lease}":                   "sandbox ready",
+	"{lease}/usage":             "Processes and threads",
+	"{lease}/execs/{exec}":      "hello",
+}
+
+// doings are what changes a lease, each with what its confirmation says.
+var doings = map[string]string{
+	"{lease}/renew": "begins anew", "{lease}/sleep": "until its next use", "{lease}/expire": "cannot be undone",
+}
+
+func (w *world) pathOf(page string, l sandbox.Lease, exec string) string {
+	return strings.NewReplacer("{lease}", "/ui/leases/"+url.PathEscape(l.ID), "{exec}", exec).Replace(page)
+}
+
+func TestPagesShowWhatThereIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, exec := w.game()
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	for page, shows := range pages {
+		a := b.get(w.pathOf(page, l, exec))
+		if a.StatusCode != 200 || !strings.Contains(a.body, shows) {
+			t.Errorf("%s is answered with %d and without %q: %s", page, a.StatusCode, shows, a.body)
+		}
+		if strings.Contains(a.body, "%!") || strings.Contains(a.body, "ZgotmplZ") || strings.Contains(a.body, "<no value>") {
+			t.Errorf("%s has a mistake: %s", page, a.body)
+		}
+	}
+}
+
+// TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes asks for every page with every scope, for its environment, for
+// others and for none.
+func TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, exec := w.game()
+	for _, c := range []struct {
+		scope        sandbox.Scope
+		environments []string
+		sees, does   bool
+	}{
+		{sandbox.ScopeRead, nil, true, false},
+		{sandbox.ScopeLease, nil, true, true},
+		{sandbox.ScopeAdmin, nil, true, true},
+		{sandbox.ScopeRead, []string{"catan-*"}, true, false},
+		{sandbox.ScopeLease, []string{"catan-*"}, true, true},
+		{sandbox.ScopeAdmin, []string{"rpg-*"}, false, false},
+		{sandbox.ScopeRead, []string{"nowhere"}, false, false},
+	} {
+		name := string(c.scope) + strings.ReplaceAll(strings.Join(c.environments, ""), "*", "")
+		b := w.loggedIn(w.token(name, c.scope, c.environments...))
+		for page, shows := range pages {
+			a := b.get(w.pathOf(page, l, exec))
+			if c.sees && (a.StatusCode != 200 || !strings.Contains(a.body, shows)) {
+				t.Errorf("%s: %s is answered with %d", name, page, a.StatusCode)
+			}
+			if !c.sees && strings.Contains(a.body, "did:plc:ann") && a.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: %s is answered with %d: %s", name, page, a.StatusCode, a.body)
+			}
+			if about := strings.HasPrefix(page, "{lease}") || strings.Contains(page, "catan-7"); !c.sees && about && a.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: %s is answered with %d", name, page, a.StatusCode)
+			}
+		}
+		shown := b.get(w.pathOf("{lease}", l, exec)).body
+		for page := range doings {
+			a := b.get(w.pathOf(page, l, exec))
+			if want := map[bool]int{true: 200, false: 403}[c.does]; a.StatusCode != want {
+				t.Errorf("%s: asking for %s is answered with %d, want %d", name, page, a.StatusCode, want)
+			}
+			if offered := strings.Contains(shown, html.EscapeString(w.pathOf(page, l, exec))+`"`); offered != c.does {
+				t.Errorf("%s: %s is offered: %t, want %t", name, page, offered, c.does)
+			}
+			if c.does {
+				continue
+			}
+			if a := b.post(w.pathOf(page, l, exec), url.Values{"csrf": {b.csrf}, "generation": {"1"}}); a.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: doing %s is answered with %d", name, page, a.StatusCode)
+			}
+		}
+	}
+	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.Status != sandbox.LeaseActive || now.Phase != sandbox.PhaseAwake {
+		t.Errorf("%+v, %v: somebody changed it", now, err)
+	}
+}
+
+func TestPagesLeadWhoHasNotLoggedInToTheLogInAndBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, exec := w.game()
+	for page := range pages {
+		path := w.pathOf(page, l, exec)
+		a := w.browser().get(path)
+		u, err := url.Parse(a.Header.Get("Location"))
+		if err != nil || a.StatusCode != http.StatusSeeOther || u.Path != "/ui/login" || path != "/ui/" && u.Query().Get("next") != path {
+			t.Errorf("%s is answered with %d to %s", page, a.StatusCode, a.Header.Get("Location"))
+		}
+	}
+	for page := range doings {
+		if a := w.browser().post(w.pathOf(page, l, exec), url.Values{"generation": {"1"}}); a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "/ui/login" {
+			t.Errorf("%s is answered with %d to %s", page, a.StatusCode, a.Header.Get("Location"))
+		}
+	}
+	if a := w.browser().get("/"); a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "/ui/" {
+		t.Errorf("the root is answered with %d to %s", a.StatusCode, a.Header.Get("Location"))
+	}
+	if a := w.browser().get("/ui/live"); a.StatusCode != http.StatusUnauthorized {
+		t.Errorf("following is answered with %d", a.StatusCode)
+	}
+	token := w.token("ops", sandbox.ScopeRead)
+	for next, leads := range map[string]string{
+		"/ui/leases?status=all": "/ui/leases?status=all", "": "/ui/", "https://evil.example/ui/": "/ui/", "//evil.example/ui/": "/ui/", "/v1/leases": "/ui/",
+		"/ui/../v1/leases": "/v1/leases", "/\\evil.example": "/ui/", "/ui/logout": "/ui/", "javascript:alert(1)": "/ui/",
+	} {
+		if next == "/ui/../v1/leases" {
+			leads = next // on this server, where everybody is asked who they are
+		}
+		if a := w.browser().post("/ui/login", url.Values{"token": {token}, "next": {next}}); a.Header.Get("Location") != leads && a.Header.Get("Location") != "/v1/leases" {
+			t.Errorf("a log-in with the next page %q leads to %s, want %s", next, a.Header.Get("Location"), leads)
+		}
+	}
+}
+
+func TestUnknownPagesAndLeasesAreSaidToBe(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.loggedIn(w.token("ops", sandbox.ScopeAdmin))
+	for path, status := range map[string]int{
+		"/ui/nothing": 404, "/ui/static/nothing.js": 404, "/ui/environments/nothing": 404, "/ui/leases/did:plc:x::nothing": 404,
+		"/ui/leases/nonsense": 404, "/ui/leases?status=nonsense": 422, "/ui/live?after=x": 422, "/ui/live?lease=x": 422,
+	} {
+		if a := b.get(path); a.StatusCode != status && (path != "/ui/leases/nonsense" || a.StatusCode != 422) {
+			t.Errorf("%s is answered with %d, want %d: %s", path, a.StatusCode, status, a.body)
+		}
+	}
+}
+
+func TestListOfLeasesIsPagedAndFiltered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.environment("catan-7")
+	w.environment("rpg-1")
+	var want []string
+	for i := range 60 {
+		agent := "did:plc:agent" + string(rune('a'+i/10)) + string(rune('0'+i%10))
+		w.acquire(agent, "catan-7")
+		want = append(want, agent)
+	}
+	w.acquire("did:plc:other", "rpg-1")
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	var got []string
+	path := "/ui/leases?environment=catan-7"
+	for range 3 {
+		a := b.get(path)
+		for _, agent := range want {
+			if strings.Contains(a.body, ">"+agent+"<") {
+				got = append(got, agent)
+			}
+		}
+		if strings.Contains(a.body, "did:plc:other") {
+			t.Error("a lease of another environment is listed")
+		}
+		_, link, more := strings.Cut(a.body, `rel="next" href="`)
+		if !more {
+			break
+		}
+		link, _, _ = strings.Cut(link, `"`)
+		path = html.UnescapeString(link)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the pages list %v", got)
+	}
+	if a := b.get("/ui/leases?agent=did:plc:other"); !strings.Contains(a.body, ">did:plc:other<") || strings.Contains(a.body, "did:plc:agent") {
+		t.Errorf("the leases of one agent are %s", a.body)
+	}
+}
+
+func TestWhoIsLimitedToEnvironmentsIsShownTheFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game()
+	w.acquire("did:plc:bob", "rpg-1")
+	b := w.loggedIn(w.token("rpg", sandbox.ScopeRead, "rpg-*"))
+	if a := b.get("/ui/leases"); a.StatusCode != 200 || !strings.Contains(a.body, "did:plc:bob") || strings.Contains(a.body, "did:plc:ann") {
+		t.Errorf("the list is %d %s", a.StatusCode, a.body)
+	}
+	if a := b.get("/ui/leases?environment=catan-7"); a.StatusCode != http.StatusForbidden {
+		t.Errorf("another environment is answered with %d", a.StatusCode)
+	}
+}
+
+func TestNamesOfOthersAreShownAndNotObeyed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>` + "\x1b[2J"
+	w.environment("catan-7", func(p *sandbox.PutEnvironment) {
+		p.Image, p.Owner = hostile, hostile
+	})
+	l := w.acquire("did:plc:ann", "catan-7")
+	exec := w.run(l.ID, "echo", hostile)
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	for _, page := range []string{"/ui/environments/catan-7", "{lease}", "{lease}/execs/{exec}", "/ui/leases?agent=" + url.QueryEscape(hostile), "/ui/" + url.PathEscape(hostile), "/ui/login?next=" + url.QueryEscape(hostile)} {
+		a := b.get(w.pathOf(page, l, exec))
+		if strings.Contains(a.body, "<script>") || strings.Contains(a.body, "<img") || strings.Contains(a.body, "\x1b") {
+			t.Errorf("%s is hostile: %s", page, a.body)
+		}
+		if !strings.Contains(page, "login") && !strings.Contains(a.body, "&lt;script&gt;alert(1)") {
+			t.Errorf("%s does not show it: %s", page, a.body)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a dashboard on the service in process.
+type world struct {
+	*testing.T
+	servicetest.Env
+	store    *ledger.Store
+	registry *access.Registry
+	server   *httptest.Server
+	log      *logged
+}
+
+// logged collects what the server logs.
+type logged struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newWorld(t *testing.T, change ...func(*api.Config, *dashboard.Config)) *world {
+	t.Helper()
+	env, store := inprocess.NewStored(t)
+	return serve(t, env, store, change...)
+}
+
+// serve serves a dashboard of a service until the test ends.
+func serve(t *testing.T, env servicetest.Env, store *ledger.Store, change ...func(*api.Config, *dashboard.Config)) *world {
+	t.Helper()
+	w := &world{T: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logged{}}
+	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ac := api.Config{Service: w.Service, Access: w.registry, Now: w.Now, Logger: log}
+	dc := dashboard.Config{Events: w.Service, Now: w.Now, Logger: log}
+	for _, f := range change {
+		f(&ac, &dc)
+	}
+	handler, err := api.New(ac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dc.Gate = handler.Gate()
+	d, err := dashboard.New(dc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Mount(handler)
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { d.Run(ctx) })
+	w.server = httptest.NewServer(handler)
+	t.Cleanup(func() {
+		w.server.CloseClientConnections()
+		w.server.Close()
+		stop()
+		wg.Wait()
+	})
+	return w
+}
+
+// token makes a token and returns its text.
+func (w *world) token(name string, scope sandbox.Scope, environments ...string) string {
+	w.Helper()
+	made, err := w.registry.CreateToken(w.Context(), sandbox.CreateToken{Name: name, Scopes: []sandbox.Scope{scope}, Environments: environments})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return string(made.Text)
+}
+
+// browser is somebody at a browser, who follows no redirects.
+type browser struct {
+	w       *world
+	cookies map[string]string
+	csrf    string // of the last page
+}
+
+func (w *world) browser() *browser { return &browser{w: w, cookies: map[string]string{}} }
+
+// loggedIn is a browser in which somebody has logged in with a token.
+func (w *world) loggedIn(token string) *browser {
+	w.Helper()
+	b := w.browser()
+	if a := b.logIn(token); a.StatusCode != http.StatusSeeOther {
+		w.Fatalf("logging in is answered with %d: %s", a.StatusCode, a.body)
+	}
+	b.get("/ui/")
+	return b
+}
+
+func (b *browser) logIn(token string, header ...string) answer {
+	b.w.Helper()
+	return b.post("/ui/login", url.Values{"token": {token}}, header...)
+}
+
+// answer is a reply and its body.
+type answer struct {
+	*http.Response
+	body string
+}
+
+func (b *browser) get(path string, header ...string) answer {
+	b.w.Helper()
+	return b.do(b.request(http.MethodGet, path, nil, header...))
+}
+
+// post sends a form as a page of the dashboard does.
+func (b *browser) post(path string, form url.Values, header ...string) answer {
+	b.w.Helper()
+	return b.do(b.request(http.MethodPost, path, strings.NewReader(form.Encode()), append([]string{
+		"Content-Type", "application/x-www-form-urlencoded", "Origin", b.w.server.URL, "Sec-Fetch-Site", "same-origin"}, header...)...))
+}
+
+func (b *browser) request(method, path string, body io.Reader, header ...string) *http.Request {
+	b.w.Helper()
+	r, err := http.NewRequestWithContext(b.w.Context(), method, b.w.server.URL+path, body)
+	if err != nil {
+		b.w.Fatal(err)
+	}
+	for name, value := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return r
+}
+
+var csrfInForm = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+
+func (b *browser) do(r *http.Request) answer {
+	b.w.Helper()
+	resp, err := b.w.server.Client().Transport.RoundTrip(r)
+	if err != nil {
+		b.w.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.w.Fatal(err)
+	}
+	for _, c := range resp.Cookies() {
+		if b.cookies[c.Name] = c.Value; c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		}
+	}
+	if found := csrfInForm.FindSubmatch(body); found != nil {
+		b.csrf = string(found[1])
+	}
+	return answer{resp, string(body)}
+}
+
+// environment makes an environment.
+func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
+	w.Helper()
+	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "game:1"}}
+	for _, c := range change {
+		c(&p)
+	}
+	if _, err := w.Service.PutEnvironment(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) acquire(agent, environment string) sandbox.Lease {
+	w.Helper()
+	a, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return a.Lease
+}
+
+// run runs a command in a lease's sandbox, and returns its id.
+func (w *world) run(lease string, command ...string) string {
+	w.Helper()
+	r, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: lease}, sandbox.ExecRequest{Command: command})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r.ExecID
+}
+
+// game is an environment with one lease, in which a command was run.
+func (w *world) game() (sandbox.Lease, string) {
+	w.Helper()
+	w.environment("catan-7")
+	w.environment("rpg-1")
+	l := w.acquire("did:plc:ann", "catan-7")
+	return l, w.run(l.ID, "echo", "hello")
+}
+
+// eventually waits until ok, for at most a minute.
+func (w *world) eventually(what string, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("waited a minute in vain until %s", what)
+		}
+	}
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func proxies(network string) []net.IPNet {
+	_, n, err := net.ParseCIDR(network)
+	if err != nil {
+		panic(err)
+	}
+	return []net.IPNet{*n}
+}
