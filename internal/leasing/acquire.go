@@ -257,7 +257,7 @@ func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), Config: config,
-		TTL: s.TTL.Duration(), SleepAfter: s.SleepAfter.Duration(), ExpiryConditions: s.ExpiryConditions,
+		Limits: limitsOf(s), ExpiryConditions: s.ExpiryConditions,
 	}
 }
 

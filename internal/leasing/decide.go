@@ -18,6 +18,8 @@ const (
 	actAssign action = "assign"
 	actSleep  action = "sleep"
 	actWake   action = "wake"
+	// actRenew tells a backend that keeps time itself of a use that it has not seen, or of other limits.
+	actRenew action = "renew"
 	// actDeliver brings secrets that were changed into a sandbox that is awake.
 	actDeliver action = "deliver"
 	actKill    action = "kill"
@@ -62,11 +64,14 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		}
 		return actSpawn, now, nil
 	}
-	if isDown(s) {
-		return restart(s, now)
-	}
 	if interrupted(s, now) {
 		return actThaw, now, nil
+	}
+	if s.RenewalOwed != 0 { // before a wake: the backend may have ended it by limits that are not its own any more
+		return actRenew, now, nil
+	}
+	if isDown(s) {
+		return restart(s, now)
 	}
 	due := expiresAt(s, held, now)
 	if pooled(s) {

@@ -17,7 +17,8 @@
 //
 //	desired   phase     lease status   next action
 //	present   pending   pending        spawn; assign, when it was taken from a warm pool
-//	present   awake     active         sleep when idle; save when a checkpoint is due
+//	present   awake     active         renew when its backend does not know of a use; sleep when idle;
+//	                                   save when a checkpoint is due
 //	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
 //	gone      awake     expired        save if it holds a state, which freezes it; kill
@@ -42,6 +43,12 @@
 // stopped, failed, deleting, deleted) is what its events tell, and is stored with each of them.
 // desired never goes back to present, and phase never leaves gone: the next life is the next
 // generation, on its own row.
+//
+// # Backends that keep time
+//
+// A backend may put a sandbox to rest, and end it, while nobody works on the ledger (renewal.go). What it has stopped
+// by itself is asleep (stopped, by idle_ttl), no crash and no finding. It is told of uses that it does not see and of
+// changed limits (renew), and before a use of a sandbox that it may have put to rest: then it is known, and woken.
 //
 // # Crashes
 //
@@ -155,6 +162,8 @@
 //	fails                     tried with another one, where it would fail as well
 //	spawn failed for good     the lease ends by failed, and what is left of it is killed
 //	a late answer             its claim does not hold any more: it is thrown away
+//	a renewal is not told     it is owed, and told before the next use; what its backend has ended meanwhile
+//	                          starts again
 //	a stop is seen late       usage ends when the backend recorded it (record.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much

@@ -52,7 +52,7 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		return false, nil // its end will be seen
 	}
 	differences := compare(s, obs)
-	if !absent && len(differences) == 0 {
+	if !absent && len(differences) == 0 && !rests(s, obs) {
 		open, err := e.hasOpenDrift(ctx, s.ID)
 		if err != nil || !open {
 			return err == nil, err
@@ -124,7 +124,7 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 		}
 	default:
 		switch {
-		case asleep && s.Stands == sandbox.SandboxStopped:
+		case asleep && s.Stands == sandbox.SandboxStopped, rests(s, o):
 		case o.OOMKilled:
 			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
 		default:
@@ -161,6 +161,11 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 	open, err := tx.OpenDriftOf([]string{s.ID})
 	if err != nil {
 		return err
+	}
+	if rests(s, o) {
+		if err := e.followRest(tx, s, o); err != nil {
+			return err
+		}
 	}
 	seen := make(map[string]bool)
 	for _, d := range differences {

@@ -118,7 +118,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 	}
 	for i := range rows {
 		followState(&rows[i], p.State)
-		if err := followEnvironment(tx, &rows[i], p.EnvironmentSpec); err != nil {
+		if err := e.followEnvironment(tx, &rows[i], p.EnvironmentSpec); err != nil {
 			return err
 		}
 	}
@@ -138,12 +138,15 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 
 // followEnvironment gives a living lease its environment's changed times and conditions, where
 // it has none of its own.
-func followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) error {
+func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) error {
 	if s.Desired != ledger.Present {
 		return tx.SaveSandbox(s)
 	}
-	applied := s.Settings.Apply(spec)
+	applied, before := s.Settings.Apply(spec), limitsOf(s)
 	s.TTL, s.SleepAfter, s.ExpiryConditions = ledger.SpanOf(applied.TTL), ledger.SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+	if limitsOf(s) != before {
+		e.oweRenewal(tx, s)
+	}
 	s.DueAt = tx.Now
 	return tx.SaveSandbox(s)
 }

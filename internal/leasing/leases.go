@@ -64,6 +64,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 		return sandbox.Lease{}, err
 	}
 	var id string
+	owed := false
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := currentOf(tx, r.ID)
 		if err != nil {
@@ -76,10 +77,11 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 			return errEnded(s, held, tx.Now)
 		}
 		if r.Settings != nil {
-			if err := changeSettings(tx, s, *r.Settings); err != nil {
+			if err := e.changeSettings(tx, s, *r.Settings); err != nil {
 				return err
 			}
 		}
+		owed = e.oweRenewal(tx, s)
 		if err := touch(tx, s); err != nil {
 			return err
 		}
@@ -92,11 +94,14 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
+	if owed {
+		e.renewNow(ctx, id)
+	}
 	return e.readView(ctx, id)
 }
 
 // changeSettings gives a living lease other settings of its own.
-func changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
+func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
 	if settings.MaxLifetime != nil && ledger.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
 		return sandbox.InvalidFields("lease", []sandbox.Field{{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()}})
 	}
@@ -105,7 +110,7 @@ func changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSett
 		return err
 	}
 	s.Settings = settings
-	return followEnvironment(tx, s, env.Spec)
+	return e.followEnvironment(tx, s, env.Spec)
 }
 
 // touch records activity. Its caller saves the row.

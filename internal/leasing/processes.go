@@ -37,6 +37,7 @@ func (e *Engine) StartProcess(ctx context.Context, r sandbox.LeaseRef, spec sand
 	if run != nil {
 		run.begin()
 	}
+	u.unseen = true // a process is no use of its sandbox
 	return view, u.leave(ctx, true, nil)
 }
 

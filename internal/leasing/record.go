@@ -18,7 +18,7 @@ import (
 // cannot be killed it is read too: it may have stopped long before.
 func readRecord(ctx context.Context, x *backend, t *task, h sandbox.Handle, out outcome) outcome {
 	switch {
-	case out.err == nil && (t.action == actSave || t.action == actThaw || t.action == actDeliver): // it goes on
+	case out.err == nil && (t.action == actSave || t.action == actThaw || t.action == actDeliver || t.action == actRenew && out.rest == nil): // it goes on
 		return out
 	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.action != actKill:
 		return out

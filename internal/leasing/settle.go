@@ -114,6 +114,8 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
 		return settleSaved(tx, s, t, out.saved)
+	case actRenew:
+		return e.settleRenewed(tx, s, t, out.rest)
 	case actThaw, actDeliver:
 		return nil
 	case actHalt:
@@ -190,6 +192,10 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.vanish(tx, s, cause)
 	case t.action == actSave:
 		return e.settleUnsaved(tx, s, t, out)
+	case t.action == actRenew && !sandbox.IsRetryable(cause):
+		// Nobody's use waits for what will never be told: the backend goes on by what it knows.
+		e.log.Warn("leasing: telling a sandbox that it is used", "lease", s.Lease(), "sandbox", s.ID, "error", cause)
+		return e.settleRenewed(tx, s, t, nil)
 	}
 	s.Attempts++
 	s.LastError = cause.Error()

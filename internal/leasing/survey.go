@@ -163,7 +163,7 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 // at again, because the list is older than the row.
 func (v *survey) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	o, ok := v.listed[s.ID]
-	if ok && observable(s, ledger.At(v.engine.now())) && !v.drifted[s.ID] && len(compare(s, o)) == 0 {
+	if ok && observable(s, ledger.At(v.engine.now())) && !v.drifted[s.ID] && len(compare(s, o)) == 0 && !rests(s, o) {
 		return true, nil
 	}
 	if ok && isHalted(s) && o.State == sandbox.StateStopped {

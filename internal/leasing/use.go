@@ -19,7 +19,9 @@ type use struct {
 	ttl ledger.Span
 	// changes: it may change /data.
 	changes bool
-	once    sync.Once
+	// unseen: its backend does not see it.
+	unseen bool
+	once   sync.Once
 }
 
 // note records more about a use in the transaction in which it begins or ends. It may change the
@@ -82,6 +84,10 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, begin note) (bool, error) 
 	u.row = *s
 	if !usable(s, tx.Now) {
 		return false, nil
+	}
+	if u.engine.mayRest(s, held, tx.Now) {
+		u.engine.oweRenewal(tx, s)
+		return false, tx.SaveSandbox(s)
 	}
 	if begin != nil {
 		if err := begin(tx, s, u.holder); err != nil {
@@ -164,7 +170,9 @@ func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 	u.once.Do(func() {
 		e := u.engine
 		u.drop()
+		owed := false
 		err = e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+			owed = false
 			if err := tx.RemoveHold(u.row.ID, u.holder); err != nil {
 				return err
 			}
@@ -184,6 +192,9 @@ func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 				noteChange(s, tx.Now)
 			}
 			if succeeded && s.Desired == ledger.Present {
+				if u.unseen {
+					owed = e.oweRenewal(tx, s)
+				}
 				if err := touch(tx, s); err != nil {
 					return err
 				}
@@ -192,6 +203,9 @@ func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 			}
 			return tx.SaveSandbox(s)
 		})
+		if err == nil && owed {
+			e.renewNow(ctx, u.row.ID)
+		}
 	})
 	return err
 }
@@ -235,6 +249,7 @@ func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, e
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
+	u.unseen = true
 	if err := u.leave(ctx, true, nil); err != nil {
 		return sandbox.Lease{}, err
 	}

@@ -183,6 +183,8 @@ type outcome struct {
 	sampled bool
 	// ran is when the backend says that the sandbox ran.
 	ran []sandbox.Incarnation
+	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
+	rest *sandbox.Observation
 	// restored is what /data was filled with, saved what was stored of it.
 	restored *sandbox.SavedState
 	// processes are what its environment declares.
@@ -221,6 +223,8 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = e.wake(ctx, x, t)
+	case actRenew:
+		out = e.renew(ctx, x, t, h)
 	case actDeliver:
 		out.err = e.deliver(ctx, x, &t.row)
 	case actKill:

@@ -114,7 +114,11 @@ type Sandbox struct {
 	// PostStart are the commands that are run before it is ready.
 	PostStart []sandbox.PostStart `gorm:"serializer:json"`
 	// SecretsOwed is since when its environment's secrets differ from those that it has, 0 when not.
-	SecretsOwed      Time
+	SecretsOwed Time
+	// RenewalOwed is since when its backend has not been told of a use or of its limits (sandbox.Lifecycle.Renew),
+	// 0 when it has. RenewedAt is when it was told last.
+	RenewalOwed      Time
+	RenewedAt        Time
 	SleepMode        sandbox.SleepMode
 	TTL              Span
 	MaxLifetime      Span

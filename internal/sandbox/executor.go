@@ -55,6 +55,15 @@ type Capabilities struct {
 	TakesImages bool
 	// Records: Incarnations has all of them, of a sandbox that was killed for a week still.
 	Records bool
+	// KeepsTime: a sandbox that nobody works on rests, and ends, by the Limits that it was told last, also when
+	// this program is away. It leaves a little more time than they say to whoever works on it.
+	KeepsTime bool
+}
+
+// Limits are for how long a sandbox may go unused.
+type Limits struct {
+	// TTL is until it ends. SleepAfter is until it rests; 0 is never.
+	TTL, SleepAfter Duration
 }
 
 // ImageLimit bounds how long it may take to bring an image to a backend. What broke off goes on when it is repeated.
@@ -111,9 +120,9 @@ type SandboxSpec struct {
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime: the sandbox ends itself then, whoever is away.
 	Deadline time.Time
-	// TTL, SleepAfter and ExpiryConditions are those that the lease was made with, for a backend that keeps
-	// records of its own. They may change, and a backend ends or rests nothing by them.
-	TTL, SleepAfter  Duration
+	// Limits and ExpiryConditions are those of the lease, for a backend that keeps time or records of its own.
+	// Renew tells of other limits.
+	Limits
 	ExpiryConditions []string
 	// Config is written to /workspace/config.json before the first command.
 	Config []byte
@@ -145,6 +154,9 @@ type Lifecycle interface {
 	// Wake makes it take commands again. Awake is success. Errors: NotFound, with ReasonPartMissing when only
 	// a part of it is there, such as a container without its network, which is not made again; Failed.
 	Wake(ctx context.Context, h Handle) error
+	// Renew tells a sandbox that it was used just now, and its limits, and returns how it stands since. It starts
+	// nothing. A backend that does not keep time only looks. Errors: NotFound.
+	Renew(ctx context.Context, h Handle, l Limits) (Observation, error)
 	// Kill ends it and removes everything that belonged to it alone: processes, files, volumes,
 	// sockets. It returns nil only when all of that is gone; absent is success.
 	Kill(ctx context.Context, h Handle) error
@@ -207,6 +219,9 @@ type Observation struct {
 	StoppedAt  time.Time
 	// Incarnation is the number of its last start, 0 where its backend does not count them.
 	Incarnation int64
+	// Rest is why its backend has stopped it: StopIdle, by itself; StopRequest, because it was told to. It is ""
+	// for one that runs, that stopped otherwise, or of which nobody knows why.
+	Rest StopReason
 }
 
 // Incarnation is what a backend has recorded of a sandbox from one start to the stop after it.

@@ -10,8 +10,10 @@
 // lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
 // pids_limit is not used.
 //
-// What needs a reconciler: an Executor gives its sandboxes a deadline and no other Limits, for the Worker does not
-// hear of leases that are renewed.
+// Limits are those of a lease and a grace (Config.Grace), so that a reconciler, where one runs, comes first. A use
+// that goes through the Worker it sees; others, such as a lease that is renewed, and changed limits it is told
+// (Renew). What it has put to rest or ended by itself is told as a rest (sandbox.Observation.Rest): the ledger
+// decides whether the lease has ended.
 //
 // # What is kept
 //

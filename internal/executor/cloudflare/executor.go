@@ -21,6 +21,7 @@ const (
 	DefaultMaxInstances = 20
 	DefaultRolloutGrace = 15 * time.Minute
 	DefaultPoll         = 10 * time.Second
+	DefaultGrace        = time.Minute
 )
 
 // Config says which account to use, and how.
@@ -37,6 +38,9 @@ type Config struct {
 	RolloutGrace time.Duration
 	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every environment's Worker.
 	Poll time.Duration
+	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that whoever works
+	// on it comes first; 0 means DefaultGrace. It is paid for when nobody does.
+	Grace time.Duration
 	// HTTP carries the requests to Workers; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client
 	// Now is what signatures hold from; nil means time.Now.
@@ -70,6 +74,7 @@ func New(cfg Config) (*Executor, error) {
 	cfg.MaxInstances = cmp.Or(cfg.MaxInstances, DefaultMaxInstances)
 	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
 	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	if cfg.HTTP == nil {
 		cfg.HTTP = newClient()
 	}
@@ -90,7 +95,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 // Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true}
+	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true}
 }
 
 // Instance implements sandbox.Executor: it is the account's id.

@@ -141,6 +141,29 @@ func (w *Worker) Wake(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
 
+// renewal is what the Worker is told of a use, as worker/src/settings.ts has it. All is in milliseconds.
+type renewal struct {
+	TTL             int64 `json:"ttl_ms"`
+	SleepAfter      int64 `json:"sleep_after_ms"`
+	LeaseTTL        int64 `json:"lease_ttl_ms"`
+	LeaseSleepAfter int64 `json:"lease_sleep_after_ms"`
+}
+
+// Renew tells it that it was used just now, with its limits and those of its lease, which are for whoever looks. It
+// returns how it stands since. One that has ended by its ttl may be started again. Errors: NotFound.
+func (w *Worker) Renew(ctx context.Context, h sandbox.Handle, lease sandbox.Limits, l Limits) (Standing, error) {
+	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")
+	r.body = renewal{
+		TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
+		LeaseTTL: lease.TTL.D().Milliseconds(), LeaseSleepAfter: lease.SleepAfter.D().Milliseconds(),
+	}
+	var answer standing
+	if err := w.call(ctx, r, &answer); err != nil {
+		return Standing{}, err
+	}
+	return answer.decode(), nil
+}
+
 // Kill ends it and forgets it, and what was saved of it, but for its periods. Absent is success.
 func (w *Worker) Kill(ctx context.Context, h sandbox.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodDelete, "", "end"), nil)

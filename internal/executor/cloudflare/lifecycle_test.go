@@ -20,6 +20,9 @@ func testLifecycle(w *world) {
 		"left alone it falls asleep":                  fallsAsleep,
 		"a command keeps it awake":                    commandKeepsAwake,
 		"left alone for its ttl it ends for good":     endsByTTL,
+		"a process does not keep it awake":            processKeepsNotAwake,
+		"a renewal changes when it sleeps":            renewalChangesSleep,
+		"a renewal brings back what ended by its ttl": renewalBringsBack,
 		"it ends at its deadline whatever it runs":    endsAtDeadline,
 		"what it cannot be is refused":                refused,
 	})
@@ -169,6 +172,58 @@ func endsByTTL(w *world) {
 		w.Errorf("it stopped as %+v", p)
 	}
 	w.wantError(w.worker.Wake(w.Context(), h), sandbox.Failed, sandbox.ReasonStartFailed)
+}
+
+// processKeepsNotAwake: a process is followed by whoever started it for as long as it runs.
+func processKeepsNotAwake(w *world) {
+	h := w.spawn(cloudflare.Limits{SleepAfter: time.Second})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// It ends with its sandbox, which may tell how.
+		_, _ = w.worker.RunProcess(w.Context(), h, sandbox.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
+	}()
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+	<-ended
+}
+
+// renewalChangesSleep has a sandbox that would sleep soon hear that it has more time, and then less.
+func renewalChangesSleep(w *world) {
+	const soon = 3 * time.Second
+	lease := sandbox.Limits{TTL: sandbox.Duration(time.Minute)}
+	h := w.spawn(cloudflare.Limits{SleepAfter: soon})
+	before := w.inspect(h)
+	s, err := w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour})
+	if w.must(err); s.UsedAt.Before(before.UsedAt) {
+		w.Errorf("renewed it stands as %+v, and stood as %+v", s, before)
+	}
+	w.must(w.worker.Wake(w.Context(), h)) // on a slow machine it sleeps already
+	<-time.After(2 * soon)
+	if s := w.inspect(h); s.State != sandbox.StateRunning {
+		w.Errorf("with more time it stands as %+v", s)
+	}
+	_, err = w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Second})
+	w.must(err)
+	p := w.awaitStopped(h)
+	if p.Cause != cloudflare.CauseIdle {
+		w.Errorf("it stopped as %+v", p)
+	}
+	if s, err = w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour}); err != nil || s.State != sandbox.StateStopped || s.Period != p {
+		w.Errorf("asleep it is renewed as %+v: %v", s, err)
+	}
+}
+
+func renewalBringsBack(w *world) {
+	h := w.spawn(cloudflare.Limits{TTL: time.Second})
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseTTL {
+		w.Errorf("it stopped as %+v", p)
+	}
+	_, err := w.worker.Renew(w.Context(), h, sandbox.Limits{}, cloudflare.Limits{TTL: time.Hour})
+	w.must(err)
+	w.must(w.worker.Wake(w.Context(), h))
+	w.wantPeriods(h, cloudflare.CauseTTL, "")
 }
 
 func endsAtDeadline(w *world) {

@@ -16,6 +16,7 @@ func testObserve(w *world) {
 		"a lease has one row, of its last life":  leaseRows,
 		"a sample is of what runs, and no use":   sampled,
 		"what expires by itself is told to D1":   expired,
+		"so is what expires asleep":              expiredAsleep,
 		"more sandboxes than one page are there": manyListed,
 	})
 }
@@ -112,15 +113,26 @@ func sampled(w *world) {
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
 }
 
-func expired(w *world) {
+func expired(w *world) { w.expires(cloudflare.Limits{TTL: time.Second}) }
+
+func expiredAsleep(w *world) {
+	const ttl = 4 * time.Second
+	h := w.expires(cloudflare.Limits{TTL: ttl, SleepAfter: time.Second})
+	w.wantPeriods(h, cloudflare.CauseIdle)
+}
+
+// expires makes a sandbox with limits, and waits until D1 tells that it has ended by them.
+func (w *world) expires(l cloudflare.Limits) sandbox.Handle {
+	w.Helper()
 	agent := "did:plc:" + sandbox.RandomIDs(8)
-	h := w.spawn(cloudflare.Limits{TTL: time.Second}, func(s *sandbox.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
+	h := w.spawn(l, func(s *sandbox.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
 	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
 		if s, _ := w.find(h); s.State == sandbox.StateStopped && w.lease(agent) == `expired 3 worker-1 0 0s []` {
-			return
+			return h
 		}
 	}
-	w.Errorf("after %s the lease is %s", patience, w.lease(agent))
+	w.Fatalf("after %s the lease is %s", patience, w.lease(agent))
+	return h
 }
 
 func manyListed(w *world) {

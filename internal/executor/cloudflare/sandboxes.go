@@ -25,7 +25,32 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 		return sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s: its environment is deployed with image %s, not with %s (provision it again)", spec.SandboxID, d.image, spec.Image).
 			WithReason(sandbox.ReasonImageNotFound)
 	}
-	return d.Spawn(ctx, spec, Limits{})
+	return d.Spawn(ctx, spec, e.limits(spec.Limits))
+}
+
+// limits are those that a Worker keeps for a lease's.
+func (e *Executor) limits(of sandbox.Limits) Limits {
+	return Limits{TTL: e.withGrace(of.TTL), SleepAfter: e.withGrace(of.SleepAfter)}
+}
+
+func (e *Executor) withGrace(d sandbox.Duration) time.Duration {
+	if d == 0 { // never
+		return 0
+	}
+	return d.D() + e.cfg.Grace
+}
+
+// Renew implements sandbox.Lifecycle.
+func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, l sandbox.Limits) (sandbox.Observation, error) {
+	w, err := e.worker(ctx, h)
+	if err != nil {
+		return sandbox.Observation{}, err
+	}
+	s, err := w.Renew(ctx, h, l, e.limits(l))
+	if err != nil {
+		return sandbox.Observation{}, err
+	}
+	return observation(h, s), nil
 }
 
 // Sleep implements sandbox.Lifecycle: whatever the mode, the container is stopped.
@@ -94,8 +119,12 @@ func observation(h sandbox.Handle, s Standing) sandbox.Observation {
 		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
 		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
 		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Incarnation: s.Period.Incarnation,
+		Rest: rests[s.Period.Cause],
 	}
 }
+
+// rests are the causes of stops that are a rest.
+var rests = map[Cause]sandbox.StopReason{CauseIdle: sandbox.StopIdle, CauseTTL: sandbox.StopIdle, CauseSleep: sandbox.StopRequest}
 
 // Usage implements sandbox.Observer.
 func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {

@@ -121,6 +121,11 @@ func (e *Executor) unless(ctx context.Context, h sandbox.Handle, err error, want
 	return err
 }
 
+// Renew implements sandbox.Lifecycle: an engine keeps no time but the deadline, which stays.
+func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, _ sandbox.Limits) (sandbox.Observation, error) {
+	return e.Inspect(ctx, h)
+}
+
 // Kill implements sandbox.Lifecycle.
 func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	c, err := e.inspect(ctx, h) // NotFound is the word of the sandbox's own engine

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -11,20 +12,21 @@ import (
 func testLifecycle(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	for name, test := range map[string]func(*testing.T, *world){
-		"spawning twice finds the first sandbox":          spawnTwice,
-		"eight racing spawns make one sandbox":            spawnRacing,
-		"a killed sandbox is gone, also for the next":     killTwice,
-		"a sandbox that never was counts as killed":       killUnknown,
-		"a paused and a stopped sandbox can be killed":    killAsleep,
-		"a sandbox removed behind the back can be killed": killRemoved,
-		"a sandbox sleeps by pause and wakes":             func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepPause) },
-		"a sandbox sleeps by stop and wakes":              func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepStop) },
-		"sleep and wake of an absent sandbox":             sleepUnknown,
-		"a handle of another instance is unavailable":     otherInstance,
-		"an environment in use is not deprovisioned":      deprovisionInUse,
-		"provisioning twice and deprovisioning twice":     provisionTwice,
-		"an absent image is named as such":                missingImage,
-		"kill takes the files along":                      killRemovesFiles,
+		"spawning twice finds the first sandbox":            spawnTwice,
+		"eight racing spawns make one sandbox":              spawnRacing,
+		"a killed sandbox is gone, also for the next":       killTwice,
+		"a sandbox that never was counts as killed":         killUnknown,
+		"a paused and a stopped sandbox can be killed":      killAsleep,
+		"a sandbox removed behind the back can be killed":   killRemoved,
+		"a sandbox sleeps by pause and wakes":               func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepPause) },
+		"a sandbox sleeps by stop and wakes":                func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepStop) },
+		"sleep and wake of an absent sandbox":               sleepUnknown,
+		"a handle of another instance is unavailable":       otherInstance,
+		"an environment in use is not deprovisioned":        deprovisionInUse,
+		"provisioning twice and deprovisioning twice":       provisionTwice,
+		"an absent image is named as such":                  missingImage,
+		"kill takes the files along":                        killRemovesFiles,
+		"a renewal starts nothing, and tells how it stands": renewed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,6 +131,25 @@ func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
 	}
 }
 
+func renewed(t *testing.T, w *world) {
+	h := w.spawn(t)
+	limits := sandbox.Limits{TTL: sandbox.Duration(time.Hour), SleepAfter: sandbox.Duration(time.Hour)}
+	for _, want := range []sandbox.State{sandbox.StateRunning, sandbox.StateStopped} {
+		o, err := w.x.Renew(t.Context(), h, limits)
+		must(t, err)
+		if o.SandboxID != h.SandboxID || o.State != want || o.Rest != "" && want == sandbox.StateRunning {
+			t.Errorf("renewed it is %+v, want %s", o, want)
+		}
+		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+	}
+	w.wantState(t, h, sandbox.StateStopped)
+	if o, err := w.x.Inspect(t.Context(), h); err != nil || w.x.Capabilities().KeepsTime && o.Rest != sandbox.StopRequest {
+		t.Errorf("put to sleep it is %+v: %v", o, err)
+	}
+	_, err := w.x.Renew(t.Context(), w.spec().Handle, limits)
+	wantError(t, err, sandbox.NotFound, "")
+}
+
 func sleepUnknown(t *testing.T, w *world) {
 	h := w.spec().Handle
 	wantError(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop), sandbox.NotFound, "")
@@ -153,6 +174,8 @@ func otherInstance(t *testing.T, w *world) {
 		check(w.x.Wake(t.Context(), other.Handle))
 		check(w.x.Kill(t.Context(), other.Handle))
 		_, err := w.x.Inspect(t.Context(), other.Handle)
+		check(err)
+		_, err = w.x.Renew(t.Context(), other.Handle, sandbox.Limits{})
 		check(err)
 		_, err = w.x.Usage(t.Context(), other.Handle)
 		check(err)

@@ -22,6 +22,13 @@ func TestContractOfABackendThatRecords(t *testing.T) {
 	contract(t, x)
 }
 
+func TestContractOfABackendThatKeepsTime(t *testing.T) {
+	t.Parallel()
+	x := fake.New("engine", time.Now)
+	x.KeepTime(time.Minute)
+	contract(t, x)
+}
+
 func contract(t *testing.T, x *fake.Executor) {
 	executortest.Run(t, executortest.Config{
 		New:              func(*testing.T) sandbox.Executor { return x },

@@ -27,6 +27,7 @@ const (
 	OpSleep       Op = "sleep"
 	OpAssign      Op = "assign"
 	OpWake        Op = "wake"
+	OpRenew       Op = "renew"
 	OpKill        Op = "kill"
 	OpExec        Op = "exec"
 	OpFollow      Op = "follow"
@@ -66,6 +67,8 @@ type Executor struct {
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty without records
+	// grace is how much longer than their limits sandboxes that keep time go unused; negative: they keep none.
+	grace time.Duration
 }
 
 type box struct {
@@ -83,6 +86,9 @@ type box struct {
 	// weakened is what an audit finds.
 	weakened string
 	record   record
+	// limits are what it keeps time by, since usedAt.
+	limits sandbox.Limits
+	usedAt time.Time
 }
 
 type watch struct {
@@ -102,7 +108,7 @@ func New(instance string, now func() time.Time) *Executor {
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
-		removed: make(map[string]*record),
+		removed: make(map[string]*record), grace: -1,
 		changed: make(map[sandbox.EnvironmentRef][]sandbox.Difference),
 	}
 }
@@ -114,7 +120,7 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 func (x *Executor) Capabilities() sandbox.Capabilities {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records}
+	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0}
 }
 
 // Close implements sandbox.Executor.
@@ -218,7 +224,7 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 
 func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
 	b := &box{
-		spec:  spec,
+		spec: spec, limits: spec.Limits, usedAt: now,
 		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command), changed: make(chan struct{}),
 		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
@@ -274,7 +280,17 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 	}
 	now := x.now()
 	if b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning {
+		if x.isOver(b, now) {
+			x.mu.Unlock()
+			return sandbox.Errorf(sandbox.Failed, "sandbox %s has ended by its own limits", h.SandboxID).WithReason(sandbox.ReasonStartFailed)
+		}
 		b.cpu, b.obs.StartedAt = 0, now
+	}
+	if to == sandbox.StateRunning {
+		b.usedAt, b.obs.Rest = now, ""
+	}
+	if to == sandbox.StateStopped && b.obs.State != to && x.grace >= 0 {
+		b.obs.Rest = sandbox.StopRequest
 	}
 	b.obs.State = to
 	if to == sandbox.StateStopped {
@@ -399,6 +415,7 @@ func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
 		defer x.mu.Unlock()
 		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).WithReason(sandbox.ReasonOtherInstance)
 	}
+	x.keepTime()
 	return nil
 }
 

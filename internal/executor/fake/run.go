@@ -272,5 +272,8 @@ func (x *Executor) running(ctx context.Context, op Op, h sandbox.Handle) (*box, 
 		defer x.mu.Unlock()
 		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", h.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
 	}
+	if op == OpExec || op == OpFollow {
+		b.usedAt = x.now()
+	}
 	return b, nil
 }

@@ -81,7 +81,7 @@ func (g Guests) EndExec(ctx context.Context, h sandbox.Handle, id, user string) 
 // RunProcess implements sandbox.ProcessRunner. It lasts as long as the process: its caller bounds it.
 func (g Guests) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.ProcessRun) (sandbox.ExecResult, error) {
 	res, err := g.onCommand(ctx, h, p.ID, Call{
-		Args: append([]string{"exec", "-id", p.ID, "-process", "-cwd", p.Cwd, "--"}, p.Command...), Detached: true,
+		Args: append([]string{"exec", "-id", p.ID, "-process", "-cwd", p.Cwd, "--"}, p.Command...), Detached: true, Quiet: true,
 		User: p.User, Env: p.Env, Stdout: io.Discard, Stderr: io.Discard,
 	})
 	if err != nil {

@@ -58,6 +58,9 @@ type Config struct {
 	// HTTP carries the requests; nil means a client of its own.
 	HTTP   *http.Client `json:"-"`
 	Logger *slog.Logger `json:"-"` // nil means none; it never sees the token
+	// Grace is how much longer sandboxes go unused by their own clock than their leases allow; zero means
+	// cloudflare.DefaultGrace.
+	Grace time.Duration
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
 	// Now is what credentials of the registry hold from; nil means time.Now.

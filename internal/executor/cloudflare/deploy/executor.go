@@ -38,7 +38,7 @@ func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, er
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w", err)
 	}
-	x, err := cloudflare.New(cloudflare.Config{Deployer: d, MasterKey: master})
+	x, err := cloudflare.New(cloudflare.Config{Deployer: d, MasterKey: master, Grace: cfg.Grace})
 	if err != nil {
 		return nil, err
 	}

@@ -89,6 +89,8 @@ CREATE TABLE sandboxes (
     host_access       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.HostAccess
     egress            TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Egress
     secrets_owed      BIGINT  NOT NULL DEFAULT 0, -- since when it lacks some; 0 when not
+    renewal_owed      BIGINT  NOT NULL DEFAULT 0, -- since when its backend has not been told of a use; 0 when it has
+    renewed_at        BIGINT  NOT NULL DEFAULT 0, -- when its backend was told last
     sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
     ttl               BIGINT NOT NULL, -- microseconds
     max_lifetime      BIGINT NOT NULL,

@@ -55,6 +55,10 @@ CREATE TABLE environment_secrets (
 ) WITHOUT ROWID;
 ALTER TABLE sandboxes ADD COLUMN secrets_owed INTEGER NOT NULL DEFAULT 0; -- since when it lacks some; 0 when not
 
+-- Since when its backend has not been told of a use or of its limits, 0 when it has; when it was told last.
+ALTER TABLE sandboxes ADD COLUMN renewal_owed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN renewed_at INTEGER NOT NULL DEFAULT 0;
+
 -- The state that its events tell, since when, why it sleeps, why it failed.
 ALTER TABLE sandboxes ADD COLUMN stands TEXT NOT NULL DEFAULT 'pending' CHECK (stands IN ('pending', 'ready', 'asleep', 'stopped', 'failed', 'deleting', 'deleted'));
 UPDATE sandboxes SET stands = CASE WHEN phase = 'gone' THEN 'deleted' WHEN desired = 'gone' THEN 'deleting' WHEN phase = 'pending' THEN 'pending'

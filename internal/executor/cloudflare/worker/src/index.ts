@@ -7,6 +7,7 @@
 //   GET    …                                              how it stands; wakes nothing
 //   DELETE …                                              ends it, and forgets it but for its periods
 //   POST   …/sleep, …/wake
+//   POST   …/renew                                        it was used, and these are its times
 //   POST   …/run                                          runs the guest; the body is signed in chunks
 //   GET    …/data                                         what lies in /data, as a tar stream
 //   GET    …/periods                                      when it ran, also once it was killed

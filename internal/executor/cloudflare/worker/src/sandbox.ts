@@ -11,7 +11,7 @@ import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { cpuOf, type Result } from "./frames";
 import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
-import { deadline, parseSettings, type Settings } from "./settings";
+import { deadline, parseSettings, parseTimes, type Settings, type Times } from "./settings";
 import { authenticate, Chunks, wholeBody } from "./signature";
 import { type Cause, type Row, Store, type Told } from "./store";
 
@@ -63,6 +63,8 @@ export class Sandbox extends DurableObject<Env> {
         return this.inTurn(() => this.sleep(path));
       case "POST wake":
         return this.inTurn(() => this.wake(path));
+      case "POST renew":
+        return this.renew(path, parseTimes(await wholeBody(request, signed)));
       case "GET data":
         return this.inTurn(() => this.read(path));
       case "POST run": {
@@ -86,6 +88,7 @@ export class Sandbox extends DurableObject<Env> {
     await this.inTurn(async () => {
       const due = this.due();
       if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
+      if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
       await this.tell();
       const purgeAt = this.store.purgeAt();
       if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
@@ -134,6 +137,19 @@ export class Sandbox extends DurableObject<Env> {
       await this.tell();
     }
     return this.view(path);
+  }
+
+  // renew notes a use that is not seen here, and the times that hold from then on. It starts nothing.
+  private renew(path: Path, times: Times): Promise<Response> {
+    return this.inTurn(async () => {
+      const { settings } = this.find(path);
+      this.store.setSettings({ ...settings, ...times });
+      this.store.use(Date.now());
+      this.store.owe();
+      await this.arm();
+      await this.tell();
+      return this.view(path);
+    });
   }
 
   private async kill(): Promise<Response> {
@@ -283,9 +299,15 @@ export class Sandbox extends DurableObject<Env> {
   private ended(now: number): "its deadline" | "its ttl" | null {
     const row = this.store.row();
     if (row === null) return null;
-    const { ttl_ms } = row.settings;
     if (deadline(row.settings) <= now) return "its deadline";
-    return ttl_ms > 0 && row.used_at + ttl_ms <= now ? "its ttl" : null;
+    return expiry(row) <= now && !(this.box.running && this.store.busyUntil(now) > now) ? "its ttl" : null;
+  }
+
+  // endsAt is when one that is asleep has ended for good; null when it has, or does not sleep.
+  private endsAt(): number | null {
+    const row = this.store.row();
+    if (row === null || this.box.running || expiry(row) <= Date.now()) return null;
+    return expiry(row);
   }
 
   // due says what ends the container next, and when.
@@ -304,7 +326,7 @@ export class Sandbox extends DurableObject<Env> {
   // the end of a command whose end is never heard of is seen then.
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
-    const at = earliest(this.due()?.at ?? this.store.purgeAt(), owed);
+    const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
     if (at === null) {
       await this.ctx.storage.deleteAlarm();
       return;
@@ -409,6 +431,12 @@ const retry = 30_000;
 
 function earliest(a: number | null, b: number | null): number | null {
   return a === null || b === null ? (a ?? b) : Math.min(a, b);
+}
+
+// expiry is when a sandbox that is not used has ended for good.
+function expiry({ settings, used_at }: Row): number {
+  const { ttl_ms } = settings;
+  return ttl_ms > 0 ? Math.min(deadline(settings), used_at + ttl_ms) : deadline(settings);
 }
 
 function nameOf(path: Path): string {

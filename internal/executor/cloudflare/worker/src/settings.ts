@@ -62,6 +62,22 @@ export function parseSettings(body: Uint8Array): Settings {
   return s as Settings;
 }
 
+// Times are what may change of settings.
+export type Times = Pick<Settings, (typeof durations)[number]>;
+
+export function parseTimes(body: Uint8Array): Times {
+  let t: Partial<Record<keyof Times, unknown>>;
+  try {
+    t = JSON.parse(new TextDecoder().decode(body));
+  } catch {
+    throw new Failure("invalid", "the times are not JSON");
+  }
+  const wrong = durations.filter((name) => !isBetween(t[name], 0, maxTime));
+  if (wrong.length > 0) throw new Failure("invalid", `the times are not valid: ${wrong.join(", ")} must be a number of milliseconds, 0 or more`);
+  const { ttl_ms, sleep_after_ms, lease_ttl_ms, lease_sleep_after_ms } = t as Times;
+  return { ttl_ms, sleep_after_ms, lease_ttl_ms, lease_sleep_after_ms };
+}
+
 export function isEnv(v: unknown): v is Record<string, string> {
   return typeof v === "object" && v !== null && !Array.isArray(v) && Object.values(v).every((s) => typeof s === "string");
 }

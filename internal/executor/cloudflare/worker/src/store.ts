@@ -60,6 +60,10 @@ export class Store {
     this.sql.exec(`INSERT INTO sandbox (one, name, settings, created_at, used_at) VALUES (1, ?, ?, ?, ?)`, name, JSON.stringify(settings), now, now);
   }
 
+  setSettings(settings: Settings): void {
+    this.sql.exec(`UPDATE sandbox SET settings = ?`, JSON.stringify(settings));
+  }
+
   // killed returns the sandbox that was there before it was killed, null where none was.
   killed(): Told | null {
     const r = this.sql

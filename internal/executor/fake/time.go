@@ -1,0 +1,72 @@
+package fake
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// KeepTime makes sandboxes rest and end by their limits, with so much grace, as sandbox.Capabilities.KeepsTime has it.
+// What is due happens once the backend is asked for anything, as of when it was due; no watcher is told.
+func (x *Executor) KeepTime(grace time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.grace = grace
+}
+
+// Renew implements sandbox.Executor.
+func (x *Executor) Renew(ctx context.Context, h sandbox.Handle, l sandbox.Limits) (sandbox.Observation, error) {
+	if err := x.enter(ctx, OpRenew, h.Instance); err != nil {
+		return sandbox.Observation{}, err
+	}
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	if !ok {
+		return sandbox.Observation{}, notFound(h)
+	}
+	b.limits, b.usedAt = l, x.now()
+	return x.observed(b), nil
+}
+
+// keepTime puts to rest what is due, with the lock held.
+func (x *Executor) keepTime() {
+	if x.grace < 0 {
+		return
+	}
+	now := x.now()
+	for _, b := range x.boxes {
+		at, ends := x.restsAt(b)
+		if b.obs.State != sandbox.StateRunning || !ends || at.After(now) {
+			continue
+		}
+		b.obs.State, b.obs.StoppedAt, b.obs.Rest = sandbox.StateStopped, at, sandbox.StopIdle
+		b.secrets = nil
+		b.forget(now)
+		b.record.stop(at)
+	}
+}
+
+// restsAt is when a box rests unless it is used, and whether it does at all.
+func (x *Executor) restsAt(b *box) (at time.Time, ends bool) {
+	used := b.usedAt
+	for _, c := range b.commands {
+		switch {
+		case c.log: // a process is no use
+		case !c.hasEnded():
+			return time.Time{}, false
+		case c.began.Add(c.result.Duration.D()).After(used):
+			used = c.began.Add(c.result.Duration.D())
+		}
+	}
+	unused := b.limits.TTL
+	if after := b.limits.SleepAfter; after > 0 && (unused == 0 || after < unused) {
+		unused = after
+	}
+	return used.Add(unused.D() + x.grace), unused > 0
+}
+
+// isOver reports whether a box has ended by its ttl, and does not start any more.
+func (x *Executor) isOver(b *box, now time.Time) bool {
+	return x.grace >= 0 && b.limits.TTL > 0 && !b.usedAt.Add(b.limits.TTL.D()+x.grace).After(now)
+}

@@ -1,0 +1,103 @@
+package leasing
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A backend that keeps time (sandbox.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while nobody else
+// can. It sees what is done inside of it. Of other uses, and of changed limits, it is told: a row owes it a renewal
+// until it was (actRenew). While somebody works on the ledger, the ledger comes first; so a sandbox that its
+// backend has put to rest is one that nobody had worked on, and rests. The ledger alone ends leases: where a
+// renewal was lost, what its backend has ended is told of it, and starts again.
+
+// limitsOf are a sandbox's for its backend.
+func limitsOf(s *ledger.Sandbox) sandbox.Limits {
+	return sandbox.Limits{TTL: s.TTL.Duration(), SleepAfter: s.SleepAfter.Duration()}
+}
+
+// keepsTime reports whether a sandbox's backend does, or nobody here knows.
+func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
+	x := e.backends[s.Backend]
+	return x == nil || x.Capabilities().KeepsTime
+}
+
+// oweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
+// told. Its caller saves the row.
+func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
+	if !e.keepsTime(s) {
+		return false
+	}
+	s.RenewalOwed = max(tx.Now, s.RenewalOwed+1)
+	if s.ClaimedUntil <= tx.Now && s.Attempts == 0 {
+		s.DueAt = tx.Now
+	}
+	return true
+}
+
+// renewNow tells a backend what it is owed, also where no loop does. What fails is recorded, and tried again.
+func (e *Engine) renewNow(ctx context.Context, sandboxID string) {
+	if err := e.Work(ctx, sandboxID); err != nil {
+		e.log.Warn("leasing: telling a sandbox that it is used", "sandbox", sandboxID, "error", err)
+	}
+}
+
+// mayRest reports whether the backend of a sandbox that is awake may have put it to rest, or be about to. Once it
+// was told of a renewal, it is known.
+func (e *Engine) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
+	if s.Phase != sandbox.PhaseAwake || held > now || !e.keepsTime(s) {
+		return false
+	}
+	unused := s.TTL
+	if s.SleepAfter > 0 {
+		unused = min(unused, s.SleepAfter)
+	}
+	return s.RenewalOwed != 0 || max(s.LastActivity, s.RenewedAt, s.ChangedAt).Add(unused) <= now
+}
+
+// renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
+func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+	if !x.Capabilities().KeepsTime {
+		return outcome{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Renew(ctx, h, limitsOf(&t.row))
+	if err == nil && rests(&t.row, obs) {
+		out.rest = &obs
+	}
+	out.err = err
+	return out
+}
+
+// settleRenewed notes that a backend was told what it was owed when the step began.
+func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *sandbox.Observation) error {
+	if s.RenewalOwed == t.row.RenewalOwed {
+		s.RenewalOwed = 0
+	}
+	s.RenewedAt = t.began
+	if rest == nil || s.Phase != sandbox.PhaseAwake {
+		return nil
+	}
+	return e.followRest(tx, s, *rest)
+}
+
+// rests reports whether a sandbox that was awake was put to rest, by its backend itself or because somebody had it
+// put there who could not record that any more. Pure.
+func rests(s *ledger.Sandbox, o sandbox.Observation) bool {
+	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
+}
+
+// followRest records that a sandbox was put to rest, which is as it should be. Its caller saves the row.
+func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
+	if err := loseProcesses(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
+		return err
+	}
+	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	s.StopReason = cmp.Or(s.StopReason, o.Rest)
+	s.Attempts, s.LastError = 0, ""
+	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.StopReason})
+}

@@ -1,0 +1,244 @@
+package leasing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// restAfter and endAfter are the limits of what follows, keeperGrace what its backend adds to them.
+	restAfter   = 5 * time.Minute
+	endAfter    = time.Hour
+	keeperGrace = time.Minute
+)
+
+// inKeptWorld runs a test on a backend that keeps time and records. No loop runs: nobody works on the ledger.
+func inKeptWorld(t *testing.T, f func(w *world, l sandbox.Lease)) {
+	inWorld(t, func(w *world) {
+		w.backend.Record()
+		w.backend.KeepTime(keeperGrace)
+		w.environment(resting(restAfter))
+		f(w, w.acquire(ann))
+	})
+}
+
+func resting(after time.Duration) func(*sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		sleepAfter := sandbox.Duration(after)
+		p.SleepAfter, p.TTL, p.SleepMode = &sleepAfter, sandbox.Duration(endAfter), sandbox.SleepStop
+	}
+}
+
+// seen is what the backend says of a sandbox.
+func (w *world) seen(l sandbox.Lease) sandbox.Observation {
+	w.Helper()
+	o, err := w.backend.Inspect(context.Background(), sandbox.Handle{SandboxID: l.SandboxID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return o
+}
+
+// wantAwakeFor checks for how long all sandboxes were awake.
+func (w *world) wantAwakeFor(d time.Duration) {
+	w.Helper()
+	report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if report.Total.AwakeSeconds != d.Seconds() {
+		w.Errorf("they were awake for %v s, want %v", report.Total.AwakeSeconds, d.Seconds())
+	}
+}
+
+// TestABackendThatKeepsTimePutsToRestWhatNobodyWorksOn has the reconciler away while a sandbox is not used.
+func TestABackendThatKeepsTimePutsToRestWhatNobodyWorksOn(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		rested := time.Now().Add(restAfter + keeperGrace)
+		later(20 * time.Minute)
+		w.startLoop()
+		later(time.Second)
+		got := w.standing(sandbox.SandboxStopped, "")
+		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle || len(got.Drift) != 0 {
+			w.Errorf("it stands as %+v", got)
+		}
+		w.findings()
+		w.wantAwakeFor(restAfter + keeperGrace)
+		w.exec(annLease, "echo")
+		w.standing(sandbox.SandboxReady, "")
+		later(restAfter + time.Second) // the ledger comes first
+		w.wantAwakeFor(2*restAfter + keeperGrace)
+		if o := w.seen(l); o.Rest != sandbox.StopRequest || !o.StoppedAt.Equal(rested) {
+			w.Errorf("the backend says %+v", o)
+		}
+	})
+}
+
+func TestARestIsSeenByALookAndIsNoDrift(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		rested := time.Now().Add(restAfter + keeperGrace)
+		later(20 * time.Minute)
+		w.seen(l)
+		if err := w.engine.Look(w.Context(), l.SandboxID); err != nil {
+			w.Fatal(err)
+		}
+		got := w.standing(sandbox.SandboxStopped, "")
+		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle {
+			w.Errorf("it stands as %+v", got)
+		}
+		w.findings()
+		w.wantAwakeFor(rested.Sub(l.LeasedAt))
+	})
+}
+
+// TestAUseOfWhatRestsWakesIt has a command be the first to find that a sandbox rests.
+func TestAUseOfWhatRestsWakesIt(t *testing.T) {
+	for name, rest := range map[string]time.Duration{"rests": restAfter + 2*keeperGrace, "is about to": restAfter + keeperGrace/2} {
+		t.Run(name, func(t *testing.T) {
+			inKeptWorld(t, func(w *world, l sandbox.Lease) {
+				later(rest)
+				w.exec(annLease, "echo")
+				w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
+				w.findings()
+				starts := int64(1)
+				if rest > restAfter+keeperGrace {
+					starts = 2
+				}
+				if o := w.seen(l); o.State != sandbox.StateRunning || o.Incarnation != starts {
+					w.Errorf("the backend says %+v, want start %d", o, starts)
+				}
+			})
+		})
+	}
+}
+
+// TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee: each use is at a time at which the backend would have put
+// the sandbox to rest a little later.
+func TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee(t *testing.T) {
+	ref := sandbox.LeaseRef{ID: annLease}
+	for name, use := range map[string]func(w *world) error{
+		"renew": func(w *world) error { _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: ref}); return err },
+		"wake":  func(w *world) error { _, err := w.engine.Wake(w.Context(), ref); return err },
+		"process": func(w *world) error {
+			_, err := w.engine.StartProcess(w.Context(), ref, sandbox.ProcessSpec{Name: "server", Command: []string{"serve", "1"}})
+			return err
+		},
+		"command": func(w *world) error { w.exec(annLease, "sleep", "6m"); return nil },
+		"settings": func(w *world) error {
+			long := sandbox.Duration(3 * restAfter)
+			_, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{SleepAfter: &long}})
+			if later(2 * restAfter); err == nil && w.seen(w.lease(annLease)).State != sandbox.StateRunning {
+				w.Error("it rests by its old limits")
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inKeptWorld(t, func(w *world, l sandbox.Lease) {
+				later(restAfter)
+				if err := use(w); err != nil {
+					w.Fatal(err)
+				}
+				later(restAfter)
+				if o := w.seen(l); o.State != sandbox.StateRunning {
+					w.Errorf("%s after it was used the backend says %+v", restAfter, o)
+				}
+			})
+		})
+	}
+}
+
+// TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes changes an environment, and then has the reconciler away.
+func TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		w.startLoop()
+		w.environment(resting(2*restAfter))
+		later(time.Second)
+		w.stop()
+		later(2 * restAfter)
+		if o := w.seen(l); o.State != sandbox.StateRunning {
+			w.Errorf("the backend says %+v", o)
+		}
+		later(keeperGrace)
+		if o := w.seen(l); o.Rest != sandbox.StopIdle {
+			w.Errorf("the backend says %+v", o)
+		}
+	})
+}
+
+// TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL has the backend end a sandbox that never sleeps.
+func TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		w.environment(resting(0))
+		w.exec(annLease, "echo") // which tells of that
+		used := time.Now()
+		later(3 * endAfter)
+		w.startLoop()
+		later(time.Second)
+		got := w.lease(annLease)
+		if w.want(got, sandbox.LeaseDestroyed, sandbox.EndedByTTL); !got.EndedAt.Equal(used.Add(endAfter)) {
+			w.Errorf("it ended at %s, %s after its last use", got.EndedAt, got.EndedAt.Sub(used))
+		}
+		w.findings()
+		w.wantAwakeFor(endAfter + keeperGrace)
+	})
+}
+
+// TestARenewalThatIsLostIsToldBeforeTheNextUse: the ledger decides what lives.
+func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		later(endAfter - time.Minute)
+		w.backend.Fail(fake.OpRenew, away)
+		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); err != nil {
+			w.Fatal(err)
+		}
+		later(10 * time.Minute) // the backend has ended it, and would not start it
+		if err := w.backend.Wake(w.Context(), sandbox.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
+			w.Fatalf("it wakes: %v", err)
+		}
+		w.backend.Fail(fake.OpRenew, nil)
+		w.exec(annLease, "echo")
+		w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
+		w.findings()
+	})
+}
+
+// TestABackendThatCannotBeToldHoldsUpNoUse has renewals refused for good, as by one that is older.
+func TestABackendThatCannotBeToldHoldsUpNoUse(t *testing.T) {
+	inKeptWorld(t, func(w *world, _ sandbox.Lease) {
+		w.backend.Fail(fake.OpRenew, sandbox.Errorf(sandbox.Invalid, "there is no such thing"))
+		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); err != nil {
+			w.Fatal(err)
+		}
+		w.exec(annLease, "echo")
+	})
+}
+
+// TestABackendWithoutTimeIsToldNothing: what others need changes nothing there.
+func TestABackendWithoutTimeIsToldNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		told := &diary{}
+		w.close()
+		w.observe = told
+		w.open()
+		w.environment(resting(restAfter))
+		l := w.acquire(ann)
+		later(2 * restAfter)
+		ref := sandbox.LeaseRef{ID: annLease}
+		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: ref}); err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.engine.Wake(w.Context(), ref); err != nil {
+			w.Fatal(err)
+		}
+		later(2 * restAfter)
+		w.exec(annLease, "echo")
+		if lines := told.read(); len(lines) != 1 || lines[0] != "docker spawn " || w.seen(l).State != sandbox.StateRunning {
+			w.Errorf("the steps were %q", lines)
+		}
+	})
+}
