@@ -156,7 +156,7 @@ func TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee(t *testing.T) {
 func TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		w.startLoop()
-		w.environment(resting(2*restAfter))
+		w.environment(resting(2 * restAfter))
 		later(time.Second)
 		w.stop()
 		later(2 * restAfter)
