@@ -65,7 +65,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment. Default: in all.", Optional: true},
 			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`. Default: about all.", Optional: true},
 			"kind": schema.StringAttribute{
-				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan` or `leftover`. Default: of all.",
+				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan`, `leftover` or `usage`. Default: of all.",
 				Optional:            true,
 				Validators:          []validator.String{oneOf(sandbox.DriftKinds)},
 			},
@@ -98,8 +98,9 @@ func attributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"id": schema.Int64Attribute{MarkdownDescription: "Number of the finding.", Computed: true},
 		"kind": text("`vanished` (the backend no longer has the sandbox), `stopped` (it ended by itself), `out_of_memory`, " +
-			"`changed` (a limit, the image or its state was changed), `orphan` (a container with this ledger's label that it does not know) or " +
-			"`leftover` (a volume, network or helper of a sandbox or environment that is gone)."),
+			"`changed` (a limit, the image or its state was changed), `orphan` (a container with this ledger's label that it does not know), " +
+			"`leftover` (a volume, network or helper of a sandbox or environment that is gone), " +
+			"or `usage` (the backend has counted another usage than the ledger; no cost changes)."),
 		"environment_id": text("Environment of the sandbox."),
 		"lease_id":       text("Lease of the sandbox."),
 		"sandbox_id":     text("The sandbox."),

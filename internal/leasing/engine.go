@@ -143,8 +143,9 @@ func (e *Engine) background(fn func()) bool {
 // backend is an executor and the instance that it was last seen to reach.
 type backend struct {
 	sandbox.Executor
-	mu       sync.Mutex // guards what follows
-	instance string
+	unmetered sync.Once  // says that usage is not compared
+	mu        sync.Mutex // guards what follows
+	instance  string
 	// watchedSince is when the watch was established that reports every change since; 0 without one.
 	watchedSince ledger.Time
 }

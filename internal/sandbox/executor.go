@@ -53,6 +53,8 @@ type Capabilities struct {
 	Disk bool
 	// TakesImages: Provision brings the environment's image to the backend, for up to ImageLimit.
 	TakesImages bool
+	// Metered: the executor is a Meter.
+	Metered bool
 	// Records: Incarnations has all of them, of a sandbox that was killed for a week still.
 	Records bool
 	// KeepsTime: a sandbox that nobody works on rests, and ends, by the Limits that it was told last, also when

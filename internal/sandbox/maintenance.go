@@ -37,7 +37,7 @@ const (
 
 // SweepFinding is one difference between ledger and backend.
 type SweepFinding struct {
-	Kind          DriftKind   `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover"`
+	Kind          DriftKind   `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover,usage"`
 	SandboxID     string      `json:"sandbox_id,omitempty"`
 	LeaseID       string      `json:"lease_id,omitempty"`
 	EnvironmentID string      `json:"environment_id,omitempty"`

@@ -18,15 +18,17 @@ const (
 	DriftOrphan      DriftKind = "orphan" // labelled as ours, known to no row
 	// DriftLeftover: a volume, network or helper of ours whose sandbox or environment is gone.
 	DriftLeftover DriftKind = "leftover"
+	// DriftUsage: the backend has counted another usage than the ledger, whose costs stay as they are.
+	DriftUsage DriftKind = "usage"
 )
 
 // DriftKinds are all kinds of drift.
-var DriftKinds = []DriftKind{DriftVanished, DriftStopped, DriftOutOfMemory, DriftChanged, DriftOrphan, DriftLeftover}
+var DriftKinds = []DriftKind{DriftVanished, DriftStopped, DriftOutOfMemory, DriftChanged, DriftOrphan, DriftLeftover, DriftUsage}
 
 // DriftFinding is one difference between ledger and backend, kept as a record.
 type DriftFinding struct {
 	ID            int64     `json:"id"`
-	Kind          DriftKind `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover"`
+	Kind          DriftKind `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover,usage"`
 	SandboxID     string    `json:"sandbox_id"`
 	LeaseID       string    `json:"lease_id,omitempty"`
 	EnvironmentID string    `json:"environment_id,omitempty"`

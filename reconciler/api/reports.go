@@ -38,7 +38,7 @@ func costs(ctx context.Context, service sandbox.Service, in *struct {
 func drift(ctx context.Context, service sandbox.Service, in *struct {
 	EnvironmentID string              `query:"environment_id"`
 	LeaseID       string              `query:"lease_id"`
-	Kind          sandbox.DriftKind   `query:"kind" doc:"vanished, stopped, out_of_memory, changed, orphan or leftover."`
+	Kind          sandbox.DriftKind   `query:"kind" doc:"vanished, stopped, out_of_memory, changed, orphan, leftover or usage."`
 	Status        sandbox.DriftStatus `query:"status" doc:"open or resolved. Default: both."`
 	Limit         int                 `query:"limit"`
 }) (*reply[wire.DriftPage], error) {

@@ -118,7 +118,7 @@ func (a *app) drift() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
 	flags.StringVar(&f.LeaseID, "lease", "", "only of this lease")
-	flags.StringVar((*string)(&f.Kind), "kind", "", "only of this kind: vanished, stopped, out_of_memory, changed, orphan or leftover")
+	flags.StringVar((*string)(&f.Kind), "kind", "", "only of this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
 	flags.StringVar((*string)(&f.Status), "status", "", "only open or only resolved ones")
 	return cmd
 }

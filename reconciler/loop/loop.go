@@ -14,6 +14,7 @@
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
+//	start, ticker ──────────> Engine.ReconcileUsage (what backends have counted themselves)
 //	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
 //	commit, timer, slow poll > Engine.TendProcesses (processes to start, or that nobody follows)
 package loop
@@ -44,6 +45,8 @@ type Config struct {
 	CleanupTTL time.Duration
 	// RetireEvery is the pace at which what is older is removed. Default 10m.
 	RetireEvery time.Duration
+	// MeterEvery is the pace at which usage is compared with what backends have counted. Default 1h.
+	MeterEvery time.Duration
 	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
 	Reconnect time.Duration
 	Logger    *slog.Logger // nil discards
@@ -77,6 +80,9 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.RetireEvery == 0 {
 		c.RetireEvery = 10 * time.Minute
 	}
+	if c.MeterEvery == 0 {
+		c.MeterEvery = time.Hour
+	}
 	if c.Reconnect == 0 {
 		c.Reconnect = time.Second
 	}
@@ -96,6 +102,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
+	l.wg.Go(func() { l.meter(ctx) })
 	l.wg.Go(func() { l.pursue(ctx, "taking over commands", l.engine.TakeOverExecs) })
 	l.wg.Go(func() { l.pursue(ctx, "tending processes", l.engine.TendProcesses) })
 	if l.c.CleanupTTL > 0 {
@@ -125,6 +132,22 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.CollectStates(ctx); err != nil && ctx.Err() == nil {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
+		}
+	}
+}
+
+// meter compares usage with what backends have counted, at once and then at its pace.
+func (l *Loop) meter(ctx context.Context) {
+	tick := time.NewTicker(l.c.MeterEvery)
+	defer tick.Stop()
+	for {
+		if err := l.engine.ReconcileUsage(ctx); err != nil && ctx.Err() == nil {
+			l.c.Logger.Warn("loop: comparing usage with what backends have counted; it is tried again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

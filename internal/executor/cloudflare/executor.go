@@ -64,7 +64,10 @@ type deployed struct {
 	image string // as its environment names it
 }
 
-var _ sandbox.Executor = (*Executor)(nil)
+var (
+	_ sandbox.Executor = (*Executor)(nil)
+	_ sandbox.Meter    = (*Executor)(nil)
+)
 
 // New returns an executor for the account of a Deployer. It does not connect. Errors: Invalid.
 func New(cfg Config) (*Executor, error) {
@@ -95,7 +98,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 // Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true}
+	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true, Metered: true}
 }
 
 // Instance implements sandbox.Executor: it is the account's id.

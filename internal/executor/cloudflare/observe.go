@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -68,4 +69,12 @@ func (w *Worker) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, er
 			WithReason(sandbox.ReasonStatsFailed)
 	}
 	return sandbox.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
+}
+
+// Metered implements sandbox.Meter.
+func (e *Executor) Metered(ctx context.Context, ref sandbox.EnvironmentRef, from, to time.Time) ([]sandbox.Metered, error) {
+	if err := e.confirm(ctx, ref.Instance); err != nil {
+		return nil, err
+	}
+	return e.deployer.Metered(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID), from, to)
 }

@@ -140,3 +140,10 @@ func (x *Executor) Environments() int {
 	defer x.mu.Unlock()
 	return len(x.installed)
 }
+
+// Meter has the backend count usage itself, the same of every environment.
+func (x *Executor) Meter(days ...sandbox.Metered) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.metered = append([]sandbox.Metered{}, days...)
+}

@@ -47,6 +47,7 @@ const (
 	OpPutSecrets   Op = "put_secrets"
 	OpEgressLogs   Op = "egress_logs"
 	OpEgressLog    Op = "egress_log"
+	OpMeter        Op = "meter"
 )
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -64,6 +65,7 @@ type Executor struct {
 	broken    map[sandbox.EnvironmentRef]string // what Mend finds
 	changed   map[sandbox.EnvironmentRef][]sandbox.Difference
 	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
+	metered   []sandbox.Metered // nil: it counts nothing itself
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty without records
@@ -120,7 +122,7 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 func (x *Executor) Capabilities() sandbox.Capabilities {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0}
+	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
 }
 
 // Close implements sandbox.Executor.

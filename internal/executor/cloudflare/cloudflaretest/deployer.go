@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -95,6 +96,11 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 		}
 	}
 	return all, nil
+}
+
+// Metered implements cloudflare.Deployer: nobody counts here.
+func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]sandbox.Metered, error) {
+	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }
 
 // Delete implements cloudflare.Deployer.

@@ -118,6 +118,7 @@ func (d details) Debug(msg string, kv ...any) { d.log.Debug(msg, kv...) }
 
 // api calls what cloudflare-go has no types for: /containers, and the upload of a Worker with containers.
 type api struct {
+	root      string // of the API
 	base      string // of the account
 	token     sandbox.Secret
 	transport *transport
@@ -136,7 +137,18 @@ func (a *api) call(ctx context.Context, method, path string, body, out any) erro
 }
 
 func (a *api) send(ctx context.Context, method, path, contentType string, body []byte, out any) error {
-	r, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+	var envelope struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := a.exchange(ctx, method, a.base+path, contentType, body, &envelope, out != nil); err != nil || out == nil {
+		return err
+	}
+	return json.Unmarshal(envelope.Result, out)
+}
+
+// exchange sends a request and reads the answer, which may be empty unless it must be there.
+func (a *api) exchange(ctx context.Context, method, url, contentType string, body []byte, out any, must bool) error {
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -149,14 +161,8 @@ func (a *api) send(ctx context.Context, method, path, contentType string, body [
 		return err
 	}
 	defer answer.Body.Close()
-	var envelope struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(&envelope); err != nil && (out != nil || !errors.Is(err, io.EOF)) {
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil && (must || !errors.Is(err, io.EOF)) {
 		return fmt.Errorf("its answer cannot be read: %w", err)
 	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(envelope.Result, out)
+	return nil
 }

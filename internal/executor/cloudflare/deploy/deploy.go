@@ -123,7 +123,7 @@ func New(cfg Config) (*Deployer, error) {
 	}
 	d := &Deployer{
 		account:   cfg.AccountID,
-		api:       &api{base: cfg.BaseURL + "/accounts/" + cfg.AccountID, token: cfg.Token, transport: transport},
+		api:       &api{root: cfg.BaseURL, base: cfg.BaseURL + "/accounts/" + cfg.AccountID, token: cfg.Token, transport: transport},
 		workers:   workers.NewWorkerService(options...),
 		databases: d1.NewDatabaseService(options...),
 		buckets:   r2.NewBucketService(options...),

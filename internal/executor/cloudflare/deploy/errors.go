@@ -26,6 +26,9 @@ const (
 	permR2         Permission = "Workers R2 Storage Write"
 )
 
+// PermAnalytics is a permission that the token may have beside them: to compare usage with what Cloudflare counted.
+const PermAnalytics Permission = "Account Analytics Read"
+
 // refusal is an answer that is no success.
 type refusal struct {
 	status int

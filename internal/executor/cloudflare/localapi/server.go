@@ -7,6 +7,7 @@
 //     its Worker;
 //   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
 //   - a secret is never given back;
+//   - analytics tell of the usage of container applications what they were given;
 //   - the account's registry, which is at the API's own address, takes short-lived credentials only.
 //
 // What Cloudflare does beyond that is unproven by it: quotas, how long it takes until all of it knows of a
@@ -67,6 +68,7 @@ type Server struct {
 	applications map[string]*application
 	databases    map[string]string            // names by id
 	buckets      map[string]map[string][]byte // objects by bucket and key
+	counted      map[string][]Counted         // usage by name of application
 
 	images *images
 }
@@ -78,17 +80,18 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), lacking: map[string]bool{}, scripts: map[string]*script{},
-		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{},
+		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{}, counted: map[string][]Counted{},
 	}
 	s.images = newImages(cfg.Now)
 	s.routeWorkers()
 	s.routeContainers()
 	s.routeRegistry()
 	s.routeStorage()
+	s.routeAnalytics()
 	return s
 }
 
-// Lacks takes a permission from the token: one of workers, containers, d1 and r2.
+// Lacks takes a permission from the token: one of workers, containers, d1, r2 and analytics.
 func (s *Server) Lacks(service string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +125,12 @@ func failed(status, code int, message string) answer {
 func (s *Server) handle(pattern string, answerTo func(*http.Request, []byte) answer) {
 	method, path, _ := strings.Cut(pattern, " ")
 	service, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	s.mux.HandleFunc(method+" /client/v4/accounts/{account}"+path, func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc(method+" /client/v4/accounts/{account}"+path, s.locked(service, answerTo))
+}
+
+// locked answers a request of a service under the lock.
+func (s *Server) locked(service string, answerTo func(*http.Request, []byte) answer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
 			write(w, failed(http.StatusBadRequest, 10001, "the request cannot be read"))
@@ -137,6 +145,8 @@ func (s *Server) handle(pattern string, answerTo func(*http.Request, []byte) ans
 		switch {
 		case fault == Down:
 			write(w, failed(http.StatusServiceUnavailable, 10013, "An unknown error has occurred."))
+		case s.lacking[service] && service == "analytics":
+			write(w, graphQL(nil, "authz", "not authorized for that account"))
 		case s.lacking[service]:
 			write(w, failed(http.StatusForbidden, 10000, "Authentication error"))
 		default:
@@ -146,7 +156,7 @@ func (s *Server) handle(pattern string, answerTo func(*http.Request, []byte) ans
 			}
 			write(w, a)
 		}
-	})
+	}
 }
 
 // ServeHTTP implements http.Handler.

@@ -137,7 +137,7 @@ CREATE TABLE budget_thresholds (
 -- SQLite changes a CHECK by a new table only.
 CREATE TABLE drift_findings_2 (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
-    kind           TEXT    NOT NULL CHECK (kind IN ('vanished', 'stopped', 'out_of_memory', 'changed', 'orphan', 'leftover')),
+    kind           TEXT    NOT NULL CHECK (kind IN ('vanished', 'stopped', 'out_of_memory', 'changed', 'orphan', 'leftover', 'usage')),
     sandbox_id     TEXT    NOT NULL,
     lease_id       TEXT    NOT NULL,
     environment_id TEXT    NOT NULL,

@@ -1,0 +1,124 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// usageQuery asks for what is billed, by day: what containers used, with the machines that run them
+// (developers.cloudflare.com/analytics/graphql-api/tutorials/querying-container-metrics, read 2026-11).
+const usageQuery = `query ContainersUsage($account: String!, $applications: [String!], $from: Date!, $last: Date!) {
+  viewer {
+    accounts(filter: {accountTag: $account}) {
+      containersUsageAdaptiveGroups(
+        limit: 1000
+        filter: {applicationId_in: $applications, date_geq: $from, date_leq: $last}
+        orderBy: [date_ASC]
+      ) {
+        dimensions { date }
+        sum { cpuTimeSec allocatedMemory allocatedDisk }
+      }
+    }
+  }
+}`
+
+// usageAnswer is the answer to usageQuery. A query that is refused is answered with errors, and status 200.
+type usageAnswer struct {
+	Data struct {
+		Viewer struct {
+			Accounts []struct {
+				Groups []usageGroup `json:"containersUsageAdaptiveGroups"`
+			} `json:"accounts"`
+		} `json:"viewer"`
+	} `json:"data"`
+	Errors []struct {
+		Message    string `json:"message"`
+		Extensions struct {
+			Code string `json:"code"`
+		} `json:"extensions"`
+	} `json:"errors"`
+}
+
+type usageGroup struct {
+	Dimensions struct {
+		Date string `json:"date"`
+	} `json:"dimensions"`
+	Sum struct {
+		CPUSeconds    float64 `json:"cpuTimeSec"`
+		MemorySeconds float64 `json:"allocatedMemory"` // in bytes
+		DiskSeconds   float64 `json:"allocatedDisk"`   // in bytes
+	} `json:"sum"`
+}
+
+// Units of sizes: Cloudflare's memory is in MiB, its disks are in MB.
+const (
+	bytesOfMemoryMB = 1 << 20
+	bytesOfDiskMB   = 1e6
+)
+
+// Metered implements cloudflare.Deployer.
+func (d *Deployer) Metered(ctx context.Context, name string, from, to time.Time) ([]sandbox.Metered, error) {
+	all, err := d.listApplications(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, a := range all {
+		if a.Name == name {
+			ids = append(ids, a.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: there is no container application %s", d.account, name)
+	}
+	answer, err := d.askUsage(ctx, map[string]any{
+		"account": d.account, "applications": ids, "from": from.Format(time.DateOnly), "last": to.AddDate(0, 0, -1).Format(time.DateOnly),
+	})
+	if err != nil {
+		return nil, d.fail(step{what: "read the usage of container application " + name, needs: PermAnalytics}, err)
+	}
+	var days []sandbox.Metered
+	for _, account := range answer.Data.Viewer.Accounts {
+		for _, g := range account.Groups {
+			day, err := time.Parse(time.DateOnly, g.Dimensions.Date)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Failed, "cloudflare: account %s: read the usage of container application %s: %w", d.account, name, err)
+			}
+			days = append(days, sandbox.Metered{
+				Day: day, CPU: time.Duration(g.Sum.CPUSeconds * float64(time.Second)),
+				MemoryMBSeconds: g.Sum.MemorySeconds / bytesOfMemoryMB, DiskMBSeconds: g.Sum.DiskSeconds / bytesOfDiskMB,
+			})
+		}
+	}
+	return days, nil
+}
+
+// askUsage sends usageQuery. It turns what the query is refused with into a *refusal.
+func (d *Deployer) askUsage(ctx context.Context, variables map[string]any) (answer usageAnswer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"query": usageQuery, "variables": variables})
+	if err != nil {
+		return answer, err
+	}
+	if err := d.api.exchange(ctx, http.MethodPost, d.api.root+"/graphql", "application/json", body, &answer, true); err != nil {
+		return answer, err
+	}
+	if len(answer.Errors) == 0 {
+		return answer, nil
+	}
+	refused := &refusal{status: http.StatusUnprocessableEntity}
+	for _, e := range answer.Errors {
+		refused.text += "; " + e.Message
+		if e.Extensions.Code == "authz" {
+			refused.status = http.StatusForbidden
+		}
+	}
+	refused.text = strings.TrimPrefix(refused.text, "; ")
+	return answer, refused
+}

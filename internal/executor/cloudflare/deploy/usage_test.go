@@ -1,0 +1,66 @@
+package deploy_test
+
+import (
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestUsageIsWhatCloudflareHasCountedOfTheDeployment reads whole days, in the units of sizes.
+func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := wanted()
+	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	read := func() ([]sandbox.Metered, error) {
+		return w.deployer.Metered(t.Context(), d.Name, day, day.AddDate(0, 0, 2))
+	}
+	_, err := read()
+	w.wantCode(err, sandbox.NotFound)
+	w.deploy(d)
+	counted := func(n int) localapi.Counted { // an hour of a size of 256 MiB and 2 GB
+		return localapi.Counted{Day: day.AddDate(0, 0, n), CPUSeconds: 90.5, MemoryByteSeconds: 3600 * 256 << 20, DiskSeconds: 3600 * 2e9}
+	}
+	w.api.Count(d.Name, counted(-1), counted(0), counted(1), counted(2))
+	w.api.Count("another", counted(0))
+	days, err := read()
+	w.must(err)
+	if len(days) != 2 || !days[0].Day.Equal(day) || !days[1].Day.Equal(day.AddDate(0, 0, 1)) {
+		t.Fatalf("the days are %+v", days)
+	}
+	if m := days[0]; m.CPU != 90500*time.Millisecond || math.Abs(m.MemoryMBSeconds-3600*256) > 1e-6 || math.Abs(m.DiskMBSeconds-3600*2000) > 1e-6 {
+		t.Errorf("the first day is %+v", m)
+	}
+}
+
+func TestUsageThatCannotBeReadSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := wanted()
+	w.deploy(d)
+	now := time.Now()
+	w.forget(func(_ int, r *http.Request) localapi.Fault {
+		if strings.HasSuffix(r.URL.Path, "/graphql") {
+			return localapi.Down
+		}
+		return localapi.None
+	})
+	_, err := w.deployer.Metered(t.Context(), d.Name, now, now.AddDate(0, 0, 1))
+	w.wantCode(err, sandbox.Unavailable)
+	w.forget(nil)
+	w.api.Lacks("analytics")
+	_, err = w.deployer.Metered(t.Context(), d.Name, now, now.AddDate(0, 0, 1))
+	w.wantCode(err, sandbox.Forbidden)
+	if !strings.Contains(err.Error(), string(deploy.PermAnalytics)) {
+		t.Errorf("the error does not name the permission: %v", err)
+	}
+	if differences := d.Differences(w.find(d.Name)); len(differences) > 0 {
+		t.Errorf("without it the deployment is not found as it is: %v", differences)
+	}
+}

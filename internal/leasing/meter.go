@@ -1,0 +1,232 @@
+package leasing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Backends that bill by a meter of their own are asked for what they counted, of whole UTC days that have ended.
+const (
+	// meterDays is how many of them: what is late is counted by then.
+	meterDays = 7
+	// meterLag is how long after a day's end its figures are taken for complete.
+	meterLag = ledger.Span(6 * time.Hour / time.Microsecond)
+	// meterTimeout bounds the questions about one environment.
+	meterTimeout = time.Minute
+)
+
+// How findings about usage are resolved, and what is to be done about them while they are open.
+const (
+	resolvedMetered = "the backend has counted as the ledger has"
+	resolvedPast    = "its day is past: figures are compared for a week"
+	adviceMetered   = "costs stay as the ledger counted them: compare them with the backend's invoice"
+)
+
+// meter is a figure that both have, and what it may differ by: a share of the larger one, and an amount that starts and
+// stops make up for.
+type meter struct {
+	name, unit string
+	// perUnit divides a figure, in seconds of CPU or MB-seconds, into what is shown.
+	perUnit      float64
+	share, floor float64
+}
+
+// What a backend counts of CPU has the machine that runs the container in it, and the ledger's has not.
+var (
+	meterCPU    = meter{"CPU", "CPU hours", 3600, 0.25, 300}
+	meterMemory = meter{"memory", "GiB hours", 3600 * 1024, 0.10, 60 * 1024}
+	meterDisk   = meter{"disk", "GB hours", 3600 * 1000, 0.10, 60 * 10_000}
+)
+
+func (m meter) show(v float64) string { return fmt.Sprintf("%.2f %s", v/m.perUnit, m.unit) }
+
+// differ reports whether two figures are not the same but for what is tolerated.
+func (m meter) differ(a, b float64) bool {
+	return math.Abs(a-b) > max(m.floor, m.share*max(a, b))
+}
+
+// figures are what was used on one day.
+type figures struct{ cpu, memory, disk float64 }
+
+func figuresOfLedger(u ledger.Usage) figures {
+	return figures{u.CPU.Duration().D().Seconds(), float64(u.Memory) / 1000, float64(u.Disk) / 1000}
+}
+
+func figuresOfBackend(m sandbox.Metered) figures {
+	return figures{m.CPU.Seconds(), m.MemoryMBSeconds, m.DiskMBSeconds}
+}
+
+// usageField names, in a finding, a figure of an environment's usage on a day; without figure and day, what such names
+// begin with.
+func usageField(environmentID string) string { return "usage of environment " + environmentID + " on " }
+
+// ReconcileUsage compares the ledger's usage of the last days with what backends have counted by meters of their own.
+// A difference beyond what is tolerated is a finding; no cost changes. A backend that does not let itself be asked
+// is left out, which is logged once. It may be called at any time, by any number of engines.
+func (e *Engine) ReconcileUsage(ctx context.Context) error {
+	var failed []error
+	for _, x := range e.backends {
+		m, ok := x.Executor.(sandbox.Meter)
+		if !ok || !x.Capabilities().Metered {
+			continue
+		}
+		if err := e.reconcileBackend(ctx, x, m); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (e *Engine) reconcileBackend(ctx context.Context, x *backend, m sandbox.Meter) error {
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	var (
+		days stretch
+		envs []ledger.Environment
+		used map[string]map[string]ledger.Usage
+	)
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		days.to = midnight(tx.Now - ledger.Time(meterLag))
+		days.from = days.to.Add(-meterDays * oneDay)
+		if envs, err = tx.Environments(); err != nil {
+			return err
+		}
+		used, err = usageByDay(tx, instance, days)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range envs {
+		env := &envs[i]
+		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
+		if !serves || env.Instance != instance || env.Backend != x.Backend() {
+			continue
+		}
+		err := e.reconcileEnvironment(ctx, m, env, days, used[env.ID])
+		if sandbox.CodeOf(err) == sandbox.Forbidden {
+			x.unmetered.Do(func() {
+				e.log.Warn("leasing: usage is not compared with what the backend has counted, which the credentials do not allow to read", "backend", x.Backend(), "error", err)
+			})
+			break // the others neither
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("comparing the usage of environment %s: %w", env.ID, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// usageByDay returns what was used on an instance by environment and day, in whole days.
+func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]ledger.Usage, error) {
+	used := make(map[string]map[string]ledger.Usage)
+	add := func(environment, day string, u ledger.Usage) {
+		if used[environment] == nil {
+			used[environment] = make(map[string]ledger.Usage)
+		}
+		used[environment][day] = used[environment][day].Plus(u)
+	}
+	err := tx.CostDays(dayOf(in.from), dayOf(in.to), true, func(u ledger.LeaseUsage) {
+		if u.Instance == instance {
+			add(u.EnvironmentID, u.Day, u.Usage)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	periods, err := tx.UnrolledPeriods("")
+	for i := range periods {
+		if p := &periods[i]; p.Instance == instance {
+			for x := range partsIn(p, in, tx.Now) {
+				add(p.EnvironmentID, dayOf(x.from), x.usage(p, sandbox.PriceBook{}))
+			}
+		}
+	}
+	return used, err
+}
+
+// reconcileEnvironment compares one environment. The day on which it was made is left out: there may have been another
+// one of its name.
+func (e *Engine) reconcileEnvironment(ctx context.Context, m sandbox.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
+	days.from = max(days.from, midnight(env.CreatedAt).Add(oneDay))
+	if days.from >= days.to {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
+	defer cancel()
+	list, err := m.Metered(bounded, e.environmentRef(env.ID, env.Instance), days.from.Time(), days.to.Time())
+	if err != nil {
+		return err
+	}
+	billed := make(map[string]figures)
+	for _, d := range list {
+		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
+	}
+	var found []ledger.DriftFinding
+	for day := days.from; day < days.to; day = day.Add(oneDay) {
+		name := dayOf(day)
+		found = append(found, compareUsage(env, name, figuresOfLedger(used[name]), billed[name])...)
+	}
+	return e.recordUsage(ctx, env, dayOf(days.from), found)
+}
+
+// compareUsage returns in what one day differs. Pure.
+func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (found []ledger.DriftFinding) {
+	for _, c := range []struct {
+		meter
+		ours, theirs float64
+	}{{meterCPU, ours.cpu, theirs.cpu}, {meterMemory, ours.memory, theirs.memory}, {meterDisk, ours.disk, theirs.disk}} {
+		if c.differ(c.ours, c.theirs) {
+			found = append(found, ledger.DriftFinding{
+				Kind: sandbox.DriftUsage, EnvironmentID: env.ID, Instance: env.Instance, Field: usageField(env.ID) + day + ": " + c.name,
+				Expected: c.show(c.ours), Observed: c.show(c.theirs), Resolution: adviceMetered,
+			})
+		}
+	}
+	return found
+}
+
+// recordUsage records what was found of days from a first one on, and resolves what agrees or is past.
+func (e *Engine) recordUsage(ctx context.Context, env *ledger.Environment, first string, found []ledger.DriftFinding) error {
+	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+		seen := make(map[string]bool)
+		for _, f := range found {
+			seen[f.Field] = true
+			_, isNew, err := tx.SeeDrift(f)
+			if err != nil {
+				return err
+			}
+			if isNew {
+				e.log.Warn("leasing: the backend has counted another usage", "environment", env.ID, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
+			}
+		}
+		open, err := tx.OpenDrift(env.Instance)
+		if err != nil {
+			return err
+		}
+		for _, f := range open {
+			day, ours := strings.CutPrefix(f.Field, usageField(env.ID))
+			if f.Kind != sandbox.DriftUsage || !ours || seen[f.Field] {
+				continue
+			}
+			how := resolvedMetered
+			if day < first {
+				how = resolvedPast
+			}
+			if err := tx.ResolveFinding(f.ID, how); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

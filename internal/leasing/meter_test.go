@@ -1,0 +1,154 @@
+package leasing_test
+
+import (
+	"bytes"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// metering is a game whose only lease is awake from a midnight on, on a backend that has a meter.
+type metering struct {
+	*world
+	lease  sandbox.Lease
+	began  time.Time
+	logged bytes.Buffer
+}
+
+func inMeteredWorld(t *testing.T, f func(m *metering)) {
+	inWorld(t, func(w *world) {
+		m := &metering{world: w, began: time.Now().UTC().Truncate(24 * time.Hour)}
+		if err := w.engine.Close(); err != nil {
+			w.Fatal(err)
+		}
+		engine, err := leasing.New(leasing.Config{Store: w.store, Executors: []sandbox.Executor{w.backend}, Version: "test",
+			Logger: slog.New(slog.NewTextHandler(&m.logged, nil))})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.engine = engine
+		awake := sandbox.Duration(0)
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.TTL, p.MaxLifetime, p.SleepAfter = sandbox.Duration(1000*time.Hour), sandbox.Duration(2000*time.Hour), &awake
+		})
+		m.lease = w.acquire(ann)
+		f(m)
+	})
+}
+
+// day is what a backend counts of the nth day that is like a share of what the lease has used.
+func (m *metering) day(n int, share float64) sandbox.Metered {
+	return sandbox.Metered{Day: m.began.AddDate(0, 0, n),
+		MemoryMBSeconds: share * 86400 * float64(m.lease.Resources.MemoryMB), DiskMBSeconds: share * 86400 * float64(m.lease.Resources.DiskMB)}
+}
+
+func (m *metering) reconcile() {
+	m.Helper()
+	if err := m.engine.ReconcileUsage(m.Context()); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *metering) findings(status sandbox.DriftStatus) []sandbox.DriftFinding {
+	m.Helper()
+	found, err := m.engine.ListDrift(m.Context(), sandbox.DriftFilter{Kind: sandbox.DriftUsage, Status: status})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return found
+}
+
+func (m *metering) wantOpen(n int, when string) []sandbox.DriftFinding {
+	m.Helper()
+	found := m.findings(sandbox.DriftOpen)
+	if len(found) != n {
+		m.Fatalf("%s, and the findings are %+v, want %d", when, found, n)
+	}
+	return found
+}
+
+func (m *metering) costs() sandbox.CostReport {
+	m.Helper()
+	report, err := m.engine.Costs(m.Context(), sandbox.CostQuery{GroupBy: sandbox.CostByDay, To: time.Now()})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return report
+}
+
+func TestUsageThatABackendHasCountedOtherwiseIsAFindingAndNoCost(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		time.Sleep(3*24*time.Hour + 7*time.Hour)
+		m.reconcile()
+		m.wantOpen(0, "the backend has no meter")
+
+		m.backend.Meter(m.day(0, 9), m.day(1, 1.05), m.day(2, 0.95))
+		m.reconcile()
+		m.wantOpen(0, "what differs is tolerated, and the day on which it was made is left out")
+
+		before := m.costs()
+		m.backend.Meter(m.day(1, 1), m.day(2, 1.5))
+		m.reconcile()
+		m.reconcile()
+		found := m.wantOpen(2, "a day has half as much again")
+		for _, f := range found {
+			about := "usage of environment " + game + " on " + m.began.AddDate(0, 0, 2).Format(time.DateOnly) + ": "
+			if f.EnvironmentID != game || !strings.HasPrefix(f.Field, about) || f.Expected == f.Observed || !strings.Contains(f.Expected, " hours") {
+				m.Errorf("the finding is %+v", f)
+			}
+		}
+		if after := m.costs(); !reflect.DeepEqual(before.Rows, after.Rows) || before.Total != after.Total {
+			m.Errorf("costs were %+v and are %+v", before, after)
+		}
+
+		m.backend.Meter(m.day(2, 1))
+		m.reconcile()
+		if open := m.wantOpen(2, "a day of which nothing was counted is no usage, and what is late has come"); !strings.Contains(open[0].Field, m.began.AddDate(0, 0, 1).Format(time.DateOnly)) {
+			m.Errorf("the findings are %+v", open)
+		}
+		m.backend.Meter(m.day(1, 1), m.day(2, 1))
+		m.reconcile()
+		m.wantOpen(0, "all agrees")
+	})
+}
+
+func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		time.Sleep(2*24*time.Hour + 7*time.Hour)
+		m.backend.Meter(m.day(1, 2))
+		m.reconcile()
+		m.wantOpen(2, "the backend has counted twice as much")
+
+		m.backend.Fail(fake.OpMeter, sandbox.Errorf(sandbox.Forbidden, "the token lacks a permission"))
+		m.reconcile()
+		m.reconcile()
+		m.wantOpen(2, "it may not be asked")
+		if said := strings.Count(m.logged.String(), "the token lacks a permission"); said != 1 {
+			m.Errorf("that it may not be asked was logged %d times", said)
+		}
+		m.backend.Fail(fake.OpMeter, sandbox.Errorf(sandbox.Unavailable, "it is down"))
+		if err := m.engine.ReconcileUsage(m.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
+			m.Errorf("it is down, and the error is %v", err)
+		}
+		m.wantOpen(2, "it is down")
+		m.backend.Fail(fake.OpMeter, nil)
+
+		time.Sleep(8 * 24 * time.Hour)
+		var all []sandbox.Metered
+		for n := range 12 {
+			all = append(all, m.day(n, 1))
+		}
+		m.backend.Meter(all...)
+		m.reconcile()
+		m.wantOpen(0, "its day is long past")
+		if closed := m.findings(sandbox.DriftResolved); len(closed) != 2 || !strings.Contains(closed[0].Resolution, "past") {
+			m.Errorf("the findings were closed as %+v", closed)
+		}
+	})
+}
