@@ -59,7 +59,7 @@ func TestCoding(t *testing.T) {
 	// What an agent may not touch is refused, whatever it proposes.
 	w.model.say(change(t, "ci: help", map[string]any{".github/workflows/ci.yaml": "on: push\n"}))
 	task["task"] = "issue-1025"
-	action, err := json.Marshal(w.turn(ada, task, "--timeout", "300"))
+	action, err := json.Marshal(w.turn(ada, task))
 	must(t, err)
 	if _, err := w.tryPullRequest(host, string(action)); err == nil || !strings.Contains(err.Error(), ".github/workflows/ci.yaml is nothing that an agent may change") {
 		t.Errorf("a changed workflow: %v", err)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -54,7 +55,7 @@ func long(t *testing.T) {
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
 	long(t)
-	image := "sandbox-test/environments-units"
+	image := "sandbox-test/environments-units:" + sandbox.RandomIDs(12)
 	from, err := base()
 	must(t, err)
 	docker(t, "build", "--quiet", "--tag", image, "--build-arg", "BASE="+from, "image")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -51,9 +52,11 @@ func TestRPG(t *testing.T) {
 	w.skips()
 
 	// Nothing else can be reached.
-	evil := strings.Replace(w.model.url, "llm.test", "evil.test", 1)
-	if a := w.shell(kira, "python3 -c 'import urllib.request; urllib.request.urlopen(\""+evil+"\", timeout=30)'"); !strings.Contains(a, "Error") {
-		t.Errorf("a host that is not allowed answers %q", a)
+	var reached atomic.Bool
+	evil, _ := w.outside.serve(t, "evil.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
+	said := w.shell(kira, "python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60)' "+evil)
+	if reached.Load() || !strings.Contains(said, "HTTP Error 403") {
+		t.Errorf("a host that is not allowed: reached %v, %s", reached.Load(), said)
 	}
 
 	// A death ends one sandbox, the end of the game all.

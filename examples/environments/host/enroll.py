@@ -16,7 +16,7 @@ from reconciler import Problem, Reconciler, lease_id
 KEY_FILE = "/workspace/.agent/did-key.pem"
 
 
-def enroll(reconciler: Reconciler, agent: str, environment: str, key: bytes, timeout: float = 60) -> str:
+def enroll(reconciler: Reconciler, agent: str, environment: str, key: bytes, timeout: float = 120) -> str:
     """Returns the watcher's own line once it is connected as the agent. Errors: Problem."""
     lease = lease_id(agent, environment)
     reconciler.write_file(lease, KEY_FILE, key)

@@ -109,8 +109,8 @@ def refuse(entry: str) -> None:
 def git(host: Host, directory: Path, *args: str, stdin: bytes = b"") -> bytes:
     """Runs git with the token, which is in no argument and no file. Errors: Refused."""
     basic = base64.b64encode(f"x-access-token:{host.token}".encode()).decode()
-    environment = {
-        "PATH": os.environ["PATH"], "HOME": str(directory), "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1",
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {
+        "HOME": str(directory), "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1",  # nobody's settings but these
         "GIT_CONFIG_COUNT": "2",
         "GIT_CONFIG_KEY_0": f"http.{host.repository}.extraHeader", "GIT_CONFIG_VALUE_0": f"Authorization: Basic {basic}",
         "GIT_CONFIG_KEY_1": "core.hooksPath", "GIT_CONFIG_VALUE_1": "/dev/null",
