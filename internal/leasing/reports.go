@@ -18,6 +18,9 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 
 // FollowEvents implements sandbox.Reports. It holds one page of events, and none that nobody reads.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
+	if f.Latest {
+		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
+	}
 	f.Limit = 0
 	for {
 		changed := e.store.Changed()
@@ -74,4 +77,19 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 		return err
 	})
 	return findings, err
+}
+
+// ListDeliveries implements sandbox.Reports.
+func (e *Engine) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.DeliveriesBy(f)
+		for i := range rows {
+			list = append(list, rows[i].Domain())
+		}
+		return err
+	})
+	return list, err
 }

@@ -1,6 +1,10 @@
 package ledger
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
 
 // Deliveries returns those of the given webhook deliveries that are stored, by id.
 func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
@@ -28,4 +32,34 @@ func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
 			d.AgentDID, d.Generation, d.OccurredAt, d.Status, d.Matched)
 	})
 	return n == int64(len(rows)), err
+}
+
+// DeliveriesBy returns the deliveries that a filter selects, the latest first.
+func (tx *Tx) DeliveriesBy(f sandbox.DeliveryFilter) ([]Delivery, error) {
+	limit := f.Limit
+	if limit == 0 {
+		limit = sandbox.MaxDeliveryPage
+	}
+	q := tx.db.Order("received_at DESC, id DESC").Limit(limit)
+	if f.ID != "" {
+		q = q.Where("id = ?", f.ID)
+	}
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if f.Status != "" {
+		q = q.Where("status = ?", f.Status)
+	}
+	if f.Before != "" {
+		q = q.Where("(received_at, id) < (SELECT received_at, id FROM deliveries AS d WHERE d.id = ?)", f.Before)
+	}
+	return find[Delivery](q)
+}
+
+// Domain returns the delivery as the domain knows it.
+func (d *Delivery) Domain() sandbox.StoredDelivery {
+	return sandbox.StoredDelivery{
+		ID: d.ID, ReceivedAt: d.ReceivedAt.Time(), Source: d.Source, Body: string(d.Body), Status: d.Status, Matched: d.Matched,
+		Type: d.Type, OccurredAt: d.OccurredAt.Time(), EnvironmentID: d.EnvironmentID, AgentDID: d.AgentDID, Generation: d.Generation,
+	}
 }

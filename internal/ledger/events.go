@@ -68,7 +68,7 @@ func (tx *Tx) Feed() (Feed, error) {
 	return f, unavailable("reading events", err)
 }
 
-// Events returns events in ascending order; see sandbox.EventFilter for the errors.
+// Events returns events in the order of the filter; see sandbox.EventFilter for the errors.
 func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
 	if err := tx.checkAnchor(f); err != nil {
 		return nil, err
@@ -87,6 +87,9 @@ func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
 // selectEvents names its columns so that each filter has an index on SQLite.
 func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 	q, order := tx.db.Where("id > ?", f.AfterID).Limit(pageSize(f.Limit)), "id"
+	if f.BeforeID != 0 {
+		q = q.Where("id < ?", f.BeforeID)
+	}
 	if f.SandboxID != "" {
 		q, order = q.Where("sandbox_id = ? AND sandbox_id <> '' AND sequence > ?", f.SandboxID, f.FromSequence), "sequence" // ids are in that order
 	}
@@ -104,6 +107,9 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 	} else if f.Type != "" {
 		q = q.Where("type = ?", f.Type)
 	}
+	if f.Latest {
+		order += " DESC"
+	}
 	return q.Order(order)
 }
 
@@ -112,6 +118,12 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
 	if f.FromSequence != 0 && f.SandboxID == "" {
 		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})
+	}
+	if f.Latest && (f.FromSequence != 0 || f.AfterID != 0) {
+		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "goes back from the latest event, or from before_id: leave out from_sequence and after_id"}})
+	}
+	if f.BeforeID < 0 || f.BeforeID != 0 && !f.Latest {
+		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "before_id", Problem: "must be the id of an event, and needs latest"}})
 	}
 	feed, err := tx.Feed()
 	switch {

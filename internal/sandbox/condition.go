@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -78,4 +80,51 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate"`
 	// Matched counts the leases that it ended.
 	Matched int `json:"matched"`
+}
+
+// DeliveryStatuses are all statuses of deliveries.
+var DeliveryStatuses = []DeliveryStatus{DeliveryApplied, DeliveryStale, DeliveryUnmatched}
+
+// StoredDelivery is a delivery as it is kept, and what it did.
+type StoredDelivery struct {
+	ID         string    `json:"id"`
+	ReceivedAt time.Time `json:"received_at"`
+	// Source says who was authenticated, such as "secret:1" or "token:game-server".
+	Source string `json:"source"`
+	// Type, OccurredAt, EnvironmentID, AgentDID and Generation are the condition's.
+	Type          string         `json:"type"`
+	OccurredAt    time.Time      `json:"occurred_at"`
+	EnvironmentID string         `json:"environment_id"`
+	AgentDID      string         `json:"agent_did,omitempty"`
+	Generation    int64          `json:"generation,omitempty"`
+	Status        DeliveryStatus `json:"status" enum:"applied,stale,unmatched"`
+	// Matched counts the leases that it ended; their events condition.applied name the delivery.
+	Matched int    `json:"matched" doc:"How many leases it ended; their events condition.applied name the delivery."`
+	Body    string `json:"body" doc:"The message as it was received."`
+}
+
+// MaxDeliveryPage bounds a page of deliveries, whose bodies have up to 64 KiB each.
+const MaxDeliveryPage = 100
+
+// DeliveryFilter selects deliveries, the latest first; empty fields select all.
+type DeliveryFilter struct {
+	ID            string
+	EnvironmentID string
+	Status        DeliveryStatus
+	// Before is the id of the last delivery of the page before; after one that is not kept there is nothing.
+	Before string
+	// Limit is the page size, 1 to MaxDeliveryPage; zero means MaxDeliveryPage.
+	Limit int
+}
+
+// Validate checks status and page size. Errors: Invalid, naming what there is.
+func (f DeliveryFilter) Validate() error {
+	var fields []Field
+	if f.Status != "" && !slices.Contains(DeliveryStatuses, f.Status) {
+		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DeliveryStatuses)})
+	}
+	if f.Limit < 0 || f.Limit > MaxDeliveryPage {
+		fields = append(fields, Field{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", MaxDeliveryPage)})
+	}
+	return InvalidFields("the filter of deliveries", fields)
 }

@@ -87,7 +87,7 @@ type Event struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// EventFilter selects events in ascending order.
+// EventFilter selects events, in ascending order unless it says Latest.
 type EventFilter struct {
 	EnvironmentID string
 	LeaseID       string
@@ -101,6 +101,10 @@ type EventFilter struct {
 	// Invalid, one after which not all is retained EventSequenceExpired: read leases and environments
 	// anew, and follow from the LastEventID that they carry.
 	AfterID int64
+	// Latest lists the latest events first, those before BeforeID where it is set. It stands alone: with
+	// FromSequence or AfterID, and in what is followed, it is Invalid, as is BeforeID without it.
+	Latest   bool
+	BeforeID int64
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
 }

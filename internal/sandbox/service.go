@@ -109,4 +109,6 @@ type Reports interface {
 	Costs(ctx context.Context, q CostQuery) (CostReport, error)
 	// ListDrift returns drift findings.
 	ListDrift(ctx context.Context, f DriftFilter) ([]DriftFinding, error)
+	// ListDeliveries returns the messages of the webhook that are kept, the latest first. Errors: Invalid.
+	ListDeliveries(ctx context.Context, f DeliveryFilter) ([]StoredDelivery, error)
 }

@@ -303,6 +303,13 @@ func (s scoped) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.Audi
 	return s.service.Audit(ctx, r)
 }
 
+func (s scoped) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
+	if err := s.environment(f.EnvironmentID); err != nil {
+		return nil, err
+	}
+	return s.service.ListDeliveries(ctx, f)
+}
+
 func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	if f.EnvironmentID == "" && f.LeaseID != "" {
 		if err := s.lease(f.LeaseID); err != nil {

@@ -33,6 +33,8 @@ type eventsInput struct {
 	Type          string `query:"type" doc:"One type, such as egress.denied, or all that begin alike, such as egress.*"`
 	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence, such as a lease's last_sequence; needs sandbox_id."`
 	AfterID       int64  `query:"after_id" doc:"Go on after this event: next_after_id of the page before, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired when not all is retained after it."`
+	Latest        bool   `query:"latest" doc:"The latest events first. They cannot be followed."`
+	BeforeID      int64  `query:"before_id" doc:"With latest: those before this event, such as the last of the page before."`
 	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
 	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, and before it: what a reader that comes back sends."`
 }
@@ -40,7 +42,7 @@ type eventsInput struct {
 func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
 		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID, Type: in.Type,
-		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Limit: in.Limit,
+		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Latest: in.Latest, BeforeID: in.BeforeID, Limit: in.Limit,
 	}
 	if accepts(r, wire.EventStream) {
 		return s.followEvents(w, r, service, filter)
@@ -50,7 +52,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.
 		return err
 	}
 	page := wire.EventPage{Events: notNil(events)}
-	if full(len(events), in.Limit) {
+	if full(len(events), in.Limit) && !in.Latest {
 		page.NextAfterID = events[len(events)-1].ID
 	}
 	writeJSON(w, page)
@@ -58,6 +60,9 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.
 }
 
 func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sandbox.Service, filter sandbox.EventFilter) error {
+	if filter.Latest {
+		return service.FollowEvents(r.Context(), filter, nil) // which refuses it
+	}
 	probe := filter
 	probe.Limit = 1
 	if _, err := service.ListEvents(r.Context(), probe); err != nil { // a wrong filter gets its status

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -17,6 +18,8 @@ func (s *server) registerReports(d *document) {
 		Summary: "Sum what sandboxes have used and cost"}, costs)
 	add(d, huma.Operation{OperationID: "list-drift", Method: http.MethodGet, Path: "/v1/drift", Tags: tags,
 		Summary: "List differences between ledger and backends, newest first"}, drift)
+	add(d, huma.Operation{OperationID: "list-deliveries", Method: http.MethodGet, Path: "/v1/deliveries", Tags: tags,
+		Summary: "List messages of the webhook with what they did, the latest first"}, deliveries)
 	add(d, huma.Operation{OperationID: "get-ledger", Method: http.MethodGet, Path: "/v1/ledger", Tags: tags,
 		Summary: "Identify the ledger"}, ledger)
 }
@@ -46,6 +49,23 @@ func drift(ctx context.Context, service sandbox.Service, in *struct {
 		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, Kind: in.Kind, Status: in.Status, Limit: in.Limit,
 	})
 	return replyWith(wire.DriftPage{Findings: notNil(findings)}, err)
+}
+
+func deliveries(ctx context.Context, service sandbox.Service, in *struct {
+	ID            string                 `query:"id" doc:"One message, by the id that its sender gave it."`
+	EnvironmentID string                 `query:"environment_id"`
+	Status        sandbox.DeliveryStatus `query:"status" doc:"applied, stale or unmatched. Default: all."`
+	Before        string                 `query:"before" doc:"next_before of the page before."`
+	Limit         int                    `query:"limit" doc:"Page size, 1 to 100. Default 100."`
+}) (*reply[wire.DeliveryPage], error) {
+	list, err := service.ListDeliveries(ctx, sandbox.DeliveryFilter{
+		ID: in.ID, EnvironmentID: in.EnvironmentID, Status: in.Status, Before: in.Before, Limit: in.Limit,
+	})
+	page := wire.DeliveryPage{Deliveries: notNil(list)}
+	if n := len(list); n > 0 && n >= cmp.Or(in.Limit, sandbox.MaxDeliveryPage) {
+		page.NextBefore = list[n-1].ID
+	}
+	return replyWith(page, err)
 }
 
 func ledger(ctx context.Context, service sandbox.Service, _ *empty) (*reply[sandbox.LedgerInfo], error) {

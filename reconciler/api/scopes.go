@@ -20,7 +20,7 @@ var scopes = map[string]sandbox.Scope{
 	"list-execs": sandbox.ScopeRead, "get-exec": sandbox.ScopeRead, "read-exec": sandbox.ScopeRead,
 	"list-sessions": sandbox.ScopeRead, "get-session": sandbox.ScopeRead, "list-session-events": sandbox.ScopeRead,
 	"list-processes": sandbox.ScopeRead, "get-process": sandbox.ScopeRead,
-	"list-states": sandbox.ScopeRead, "list-events": sandbox.ScopeRead, "get-costs": sandbox.ScopeRead, "list-drift": sandbox.ScopeRead,
+	"list-states": sandbox.ScopeRead, "list-events": sandbox.ScopeRead, "get-costs": sandbox.ScopeRead, "list-drift": sandbox.ScopeRead, "list-deliveries": sandbox.ScopeRead,
 	"get-ledger": sandbox.ScopeRead, "audit": sandbox.ScopeRead, "metrics": sandbox.ScopeRead,
 
 	"acquire-lease": sandbox.ScopeLease, "renew-lease": sandbox.ScopeLease, "release-lease": sandbox.ScopeLease, "delete-lease": sandbox.ScopeLease,

@@ -22,7 +22,7 @@ var needs = map[sandbox.Scope][]string{
 		"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}",
 		"GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
 		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",
-		"GET /v1/costs", "GET /v1/drift", "GET /v1/events", "GET /v1/ledger", "GET /v1/states", "POST /v1/audit",
+		"GET /v1/costs", "GET /v1/drift", "GET /v1/deliveries", "GET /v1/events", "GET /v1/ledger", "GET /v1/states", "POST /v1/audit",
 	},
 	sandbox.ScopeLease: {
 		"POST /v1/leases", "DELETE /v1/leases/{id}", "POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel",

@@ -164,6 +164,15 @@ func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbo
 	return page.Findings, err
 }
 
+// ListDeliveries implements sandbox.Reports.
+func (c *Client) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
+	var page wire.DeliveryPage
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/deliveries" + query(
+		"id", f.ID, "environment_id", f.EnvironmentID, "status", string(f.Status), "before", f.Before, "limit", number(f.Limit),
+	)}, &page)
+	return page.Deliveries, err
+}
+
 // environmentPath refuses ids that a path cannot carry; no environment has such an id.
 func environmentPath(id string) (string, error) {
 	if id == "" || id == "." || id == ".." {
@@ -181,7 +190,8 @@ func leasePath(id string) (string, error) {
 
 func eventsPath(f sandbox.EventFilter) string {
 	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "sandbox_id", f.SandboxID, "type", f.Type,
-		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID), "limit", number(f.Limit))
+		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
+		"latest", flag(f.Latest), "before_id", number(f.BeforeID), "limit", number(f.Limit))
 }
 
 // fence is the query that ties a request to a generation and an owner.
@@ -194,6 +204,13 @@ func number[T int | int64](n T) string {
 		return ""
 	}
 	return strconv.FormatInt(int64(n), 10)
+}
+
+func flag(set bool) string {
+	if !set {
+		return ""
+	}
+	return "true"
 }
 
 func moment(t time.Time) string {

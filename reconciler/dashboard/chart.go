@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -38,20 +39,37 @@ func newLine(name string, points []point, limit float64) line {
 		top = 1
 	}
 	first, last := points[0].At, points[len(points)-1].At
-	var b strings.Builder
-	var x, y float64
+	points2 := make([]point2, len(points))
 	for i, p := range points {
-		x = lineWidth
+		x := lineWidth
 		if last.After(first) {
 			x = lineWidth * float64(p.At.Sub(first)) / float64(last.Sub(first))
 		}
-		y = lineHeight - lineHeight*p.Value/top
-		if i == 0 && len(points) == 1 {
-			fmt.Fprintf(&b, "M0 %.1f", y)
-		}
-		fmt.Fprintf(&b, "%s%.1f %.1f", map[bool]string{true: "M", false: "L"}[b.Len() == 0], x, y)
+		points2[i] = point2{x, lineHeight - lineHeight*p.Value/top}
 	}
-	l := line{Name: name, Path: b.String(), Limit: lineHeight - lineHeight*limit/top, Above: limit > top || limit <= 0}
+	if len(points2) == 1 { // a line through the one that there is
+		points2 = append([]point2{{0, points2[0].y}}, points2...)
+	}
+	l := line{Name: name, Path: pathOf(points2), Limit: lineHeight - lineHeight*limit/top, Above: limit > top || limit <= 0}
 	l.Area = l.Path + fmt.Sprintf("L%.1f %.1fL0 %.1fZ", lineWidth, lineHeight, lineHeight)
 	return l
 }
+
+// point2 is a point of a chart.
+type point2 struct{ x, y float64 }
+
+// pathOf is the SVG path from point to point.
+func pathOf(points []point2) string {
+	var b strings.Builder
+	for i, p := range points {
+		command := "L"
+		if i == 0 {
+			command = "M"
+		}
+		fmt.Fprintf(&b, "%s%.1f %.1f", command, p.x, p.y)
+	}
+	return b.String()
+}
+
+// round keeps a tenth of a unit: no eye sees less.
+func round(x float64) float64 { return math.Round(x*10) / 10 }

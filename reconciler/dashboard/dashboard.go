@@ -130,6 +130,11 @@ func (d *Dashboard) route() {
 		d.page("GET /ui/leases/{id}/"+a.Name, a.operation, a.ask)
 		d.page("POST /ui/leases/{id}/"+a.Name, a.operation, a.carryOut)
 	}
+	d.page("GET /ui/costs", "get-costs", costs)
+	d.page("GET /ui/drift", "list-drift", drift)
+	d.page("GET /ui/egress", "list-events", egress)
+	d.page("GET /ui/webhook", "list-deliveries", deliveries)
+	d.page("GET /ui/webhook/message", "list-deliveries", delivery)
 	d.page("GET /ui/live", "list-events", live)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "there is no page %s", r.URL.Path))

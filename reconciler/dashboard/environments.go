@@ -23,8 +23,11 @@ type budgetView struct {
 	Meter meter
 }
 
-// BudgetOf returns where an environment stands in its budget, nil without one; for templates.
-func (f *frame) BudgetOf(e sandbox.Environment) *budgetView {
+// BudgetOf is budgetOf, for templates.
+func (f *frame) BudgetOf(e sandbox.Environment) *budgetView { return budgetOf(e) }
+
+// budgetOf returns where an environment stands in its budget, nil without one.
+func budgetOf(e sandbox.Environment) *budgetView {
 	if e.BudgetUse == nil {
 		return nil
 	}

@@ -31,6 +31,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"tone":           func(v any) string { return tones[v] },
 		"sleeps":         sleeps,
 		"cores":          cores,
+		"hours":          func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) + " h" },
 	}
 }
 
@@ -124,6 +125,9 @@ type moment struct {
 
 // At makes a moment, for templates.
 func (f *frame) At(t time.Time) moment { return moment{t.UTC(), f.now} }
+
+// Now is the server's clock, in milliseconds: browsers tell times by it, and not by their own.
+func (f *frame) Now() int64 { return f.now.UnixMilli() }
 
 // NavIs reports whether the page belongs to a section of the navigation.
 func (f *frame) NavIs(section string) bool { return f.Section == section }

@@ -30,3 +30,10 @@ func (m meter) Tone() string {
 		return "good"
 	}
 }
+
+// newShare is a meter of a part that is good or bad by nothing.
+func newShare(part, whole float64) meter {
+	m := newMeter(part, 0, whole)
+	m.Percent = 0
+	return m
+}

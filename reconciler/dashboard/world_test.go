@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -219,13 +220,32 @@ func (w *world) run(lease string, command ...string) string {
 	return r.ExecID
 }
 
-// game is an environment with one lease, in which a command was run.
+// game is an environment with one lease, in which a command was run, one whose sandbox was removed by somebody
+// else, and a message that matched nothing.
 func (w *world) game() (sandbox.Lease, string) {
 	w.Helper()
 	w.environment("catan-7")
 	w.environment("rpg-1")
+	w.Remove(w.acquire("did:plc:bea", "catan-7").SandboxID)
+	w.Advance(time.Minute)
 	l := w.acquire("did:plc:ann", "catan-7")
+	w.deliver("msg-1", "agent.birth", "catan-7", l.AgentDID)
 	return l, w.run(l.ID, "echo", "hello")
+}
+
+// deliver sends a condition, of an agent or of all of them.
+func (w *world) deliver(id, condition, environment, agent string) sandbox.Receipt {
+	w.Helper()
+	c := sandbox.Condition{Type: condition, Timestamp: w.Now(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent}}
+	body, err := json.Marshal(c)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r, err := w.Service.Deliver(w.Context(), sandbox.Delivery{ID: id, Body: body, Source: "secret:1", Condition: c})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r
 }
 
 // eventually waits until ok, for at most a minute.

@@ -1,6 +1,7 @@
 package servicetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -14,6 +15,7 @@ var conditionTests = []test{
 	{"DuplicateDeliveryChangesNothing", duplicateDeliveryChangesNothing},
 	{"IDIsNotUsedForAnotherBody", idIsNotUsedForAnotherBody},
 	{"UnmatchedConditionIsKept", unmatchedConditionIsKept},
+	{"DeliveriesAreListedWithWhatTheyDid", deliveriesAreListedWithWhatTheyDid},
 	{"LateConditionDoesNotEndTheNextLife", lateConditionDoesNotEndTheNextLife},
 	{"ConditionForAGeneration", conditionForAGeneration},
 	{"EndedEnvironmentIsReopened", endedEnvironmentIsReopened},
@@ -118,6 +120,42 @@ func unmatchedConditionIsKept(w *world) {
 	if len(events) != 1 || events[0].Type != sandbox.EventConditionUnmatched || events[0].EnvironmentID != "nowhere" {
 		w.Errorf("the events of nowhere are %+v", events)
 	}
+}
+
+func deliveriesAreListedWithWhatTheyDid(w *world) {
+	w.environment(rpg)
+	w.acquire(ann)
+	w.Advance(time.Second)
+	w.deliver("agent.death", of(ann))
+	w.deliver("game.paused")
+	w.deliver("agent.death", of(bob), func(c *sandbox.Condition) { c.Data.EnvironmentID = "nowhere" })
+	all := must(w.Service.ListDeliveries(w.Context(), sandbox.DeliveryFilter{}))(w)
+	if len(all) != 3 || all[0].ID != "msg-3" || all[2].ID != "msg-1" {
+		w.Fatalf("the deliveries are %+v", all)
+	}
+	first := all[2]
+	want := w.delivery("msg-1", "agent.death", of(ann), at(first.OccurredAt))
+	if first.Status != sandbox.DeliveryApplied || first.Matched != 1 || first.AgentDID != ann || first.EnvironmentID != game || first.Type != "agent.death" || first.Body != string(want.Body) || first.ReceivedAt.IsZero() {
+		w.Errorf("the first is %+v", first)
+	}
+	for _, c := range []struct {
+		filter sandbox.DeliveryFilter
+		ids    string
+	}{
+		{sandbox.DeliveryFilter{EnvironmentID: game}, "msg-2 msg-1"}, {sandbox.DeliveryFilter{Status: sandbox.DeliveryApplied}, "msg-1"},
+		{sandbox.DeliveryFilter{ID: "msg-2"}, "msg-2"}, {sandbox.DeliveryFilter{ID: "msg-2", EnvironmentID: "nowhere"}, ""},
+		{sandbox.DeliveryFilter{Limit: 1}, "msg-3"}, {sandbox.DeliveryFilter{Before: "msg-3", Limit: 1}, "msg-2"}, {sandbox.DeliveryFilter{Before: "msg-1"}, ""},
+	} {
+		var ids []string
+		for _, d := range must(w.Service.ListDeliveries(w.Context(), c.filter))(w) {
+			ids = append(ids, d.ID)
+		}
+		if got := strings.Join(ids, " "); got != c.ids {
+			w.Errorf("%+v selects %q, want %q", c.filter, got, c.ids)
+		}
+	}
+	_, err := w.Service.ListDeliveries(w.Context(), sandbox.DeliveryFilter{Status: "x", Limit: 101})
+	w.wantError(err, sandbox.Invalid, "", "status", "limit")
 }
 
 func lateConditionDoesNotEndTheNextLife(w *world) {

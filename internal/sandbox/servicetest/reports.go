@@ -14,6 +14,7 @@ var reportTests = []test{
 	{"LedgerIsIdentified", ledgerIsIdentified},
 	{"EventsHaveNoGaps", eventsHaveNoGaps},
 	{"EventFilterIsChecked", eventFilterIsChecked},
+	{"LatestEventsComeFirst", latestEventsComeFirst},
 	{"EventsAreFilteredByType", eventsAreFilteredByType},
 	{"EventsAreFollowed", eventsAreFollowed},
 	{"CostsAddUp", costsAddUp},
@@ -75,6 +76,27 @@ func eventsHaveNoGaps(w *world) {
 	}
 }
 
+func latestEventsComeFirst(w *world) {
+	w.environment()
+	w.acquire(ann)
+	all := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w)
+	var back []sandbox.Event
+	for f := (sandbox.EventFilter{EnvironmentID: game, Latest: true, Limit: 2}); ; {
+		page := must(w.Service.ListEvents(w.Context(), f))(w)
+		back = append(back, page...)
+		if len(page) < f.Limit {
+			break
+		}
+		f.BeforeID = page[len(page)-1].ID
+	}
+	slices.Reverse(back)
+	if len(all) < 3 || !slices.EqualFunc(all, back, func(a, b sandbox.Event) bool { return a.ID == b.ID }) {
+		w.Errorf("backwards there are %+v, forwards %+v", back, all)
+	}
+	err := w.Service.FollowEvents(w.Context(), sandbox.EventFilter{Latest: true}, func(sandbox.Event) error { return nil })
+	w.wantError(err, sandbox.Invalid, "", "latest")
+}
+
 func eventFilterIsChecked(w *world) {
 	w.environment()
 	l := w.acquire(ann)
@@ -87,6 +109,8 @@ func eventFilterIsChecked(w *world) {
 		{sandbox.EventFilter{FromSequence: 1}, sandbox.Invalid, "", []string{"from_sequence"}},
 		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: 99}, sandbox.Invalid, "", nil},
 		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: -1}, sandbox.Invalid, "", nil},
+		{sandbox.EventFilter{Latest: true, AfterID: 1}, sandbox.Invalid, "", []string{"latest"}},
+		{sandbox.EventFilter{BeforeID: 1}, sandbox.Invalid, "", []string{"before_id"}},
 		{sandbox.EventFilter{SandboxID: "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, sandbox.NotFound, sandbox.ReasonSandboxNotFound, nil},
 	} {
 		_, err := w.Service.ListEvents(w.Context(), c.filter)

@@ -2,6 +2,7 @@
 // read again, and those of its regions that differ are replaced. Without this script, pages are reloaded by hand.
 
 const status = document.getElementById("live");
+let ahead = Number(document.body.dataset.now) - Date.now(); // ms that the server's clock is ahead of the browser's
 const again = 700; // ms between a change and the reading of the page, in which changes gather
 
 function say(text) {
@@ -51,6 +52,7 @@ function replace(region, fresh) {
 
 async function refresh() {
   const fresh = await read();
+  ahead = Number(fresh.body.dataset.now) - Date.now();
   for (const region of document.querySelectorAll("[data-region]")) {
     const other = fresh.getElementById(region.id);
     if (other) replace(region, document.adoptNode(other));
@@ -112,10 +114,10 @@ follow();
 const every = Number(document.body.dataset.refresh ?? 0);
 if (every > 0) setInterval(() => { if (!document.hidden) change(); }, every * 1000);
 
-// Times are told from now on, as they were told when the page was made.
+// Times are told as they were when the page was made, by the server's clock.
 const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function relative(at) {
-  const apart = Math.trunc((at - Date.now()) / 1000);
+  const apart = Math.round((at - ahead - Date.now()) / 1000);
   let rest = Math.abs(apart);
   const parts = [];
   for (const [seconds, name] of units) {

@@ -65,6 +65,13 @@ type EventPage struct {
 	NextAfterID int64 `json:"next_after_id,omitempty"`
 }
 
+// DeliveryPage is a page of deliveries.
+type DeliveryPage struct {
+	Deliveries []sandbox.StoredDelivery `json:"deliveries" nullable:"false"`
+	// NextBefore is set when there may be more.
+	NextBefore string `json:"next_before,omitempty"`
+}
+
 // DriftPage is a list of drift findings.
 type DriftPage struct {
 	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`

@@ -1,0 +1,109 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// deliveriesPerPage is how many messages a page lists.
+const deliveriesPerPage = 50
+
+// deliveriesPage lists messages of the webhook.
+type deliveriesPage struct {
+	scope
+	Status     string
+	Tabs       []tab
+	Deliveries []sandbox.StoredDelivery
+	// First and Earlier are where the latest and the ones before these are, "" where there is none.
+	First, Earlier string
+}
+
+// deliveries lists what came in at the webhook, the latest first.
+func deliveries(p *page) error {
+	s, ok, err := p.scope()
+	if err != nil {
+		return err
+	}
+	v := deliveriesPage{scope: s, Status: p.query("status")}
+	if v.Status == "" {
+		v.Status = "all"
+	}
+	here := func(status, before string) string {
+		return address(Root+"webhook", "environment", s.Environment, "status", status, "before", before)
+	}
+	statuses := []string{"all"}
+	for _, status := range sandbox.DeliveryStatuses {
+		statuses = append(statuses, string(status))
+	}
+	for _, status := range statuses {
+		v.Tabs = append(v.Tabs, tab{status, here(status, ""), status == v.Status})
+	}
+	live, err := p.liveAddress(s.Environment, "")
+	if err != nil {
+		return err
+	}
+	f := sandbox.DeliveryFilter{EnvironmentID: s.Environment, Status: sandbox.DeliveryStatus(v.Status), Before: p.query("before"), Limit: deliveriesPerPage + 1}
+	if v.Status == "all" {
+		f.Status = ""
+	}
+	if ok {
+		if v.Deliveries, err = p.service.ListDeliveries(p.ctx, f); err != nil {
+			return err
+		}
+	}
+	if len(v.Deliveries) > deliveriesPerPage {
+		v.Deliveries = v.Deliveries[:deliveriesPerPage]
+		v.Earlier = here(v.Status, v.Deliveries[deliveriesPerPage-1].ID)
+	}
+	if f.Before != "" {
+		v.First = here(v.Status, "")
+	}
+	return p.show("deliveries", "Webhook", "webhook", live, v)
+}
+
+// deliveryPage is one message, and what it matched.
+type deliveryPage struct {
+	sandbox.StoredDelivery
+	// Payload is the body, indented where it is JSON.
+	Payload string
+	// Leases are those that it ended, as far as their events are among the latest of their environment.
+	Leases []sandbox.Event
+}
+
+// delivery shows a message of the webhook. Its environment is named beside its id: a token that is limited may
+// ask for those of its own only.
+func delivery(p *page) error {
+	id, environment := p.query("id"), p.query("environment")
+	list, err := p.service.ListDeliveries(p.ctx, sandbox.DeliveryFilter{ID: id, EnvironmentID: environment, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if id == "" || len(list) == 0 {
+		return sandbox.Errorf(sandbox.NotFound, "there is no message %q of the webhook here: those of what ended long ago are no longer kept", id)
+	}
+	v := deliveryPage{StoredDelivery: list[0], Payload: list[0].Body}
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(v.Body), "", "  ") == nil {
+		v.Payload = b.String()
+	}
+	if v.Matched > 0 {
+		if v.Leases, err = p.matched(v.StoredDelivery); err != nil {
+			return err
+		}
+	}
+	return p.show("delivery", v.Type, "webhook", "", v)
+}
+
+// matched returns the events of the leases that a message ended, of those that are among the latest.
+func (p *page) matched(d sandbox.StoredDelivery) ([]sandbox.Event, error) {
+	events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{EnvironmentID: d.EnvironmentID, Type: string(sandbox.EventConditionApplied), Latest: true})
+	return slices.DeleteFunc(events, func(e sandbox.Event) bool {
+		var data struct {
+			Delivery string `json:"delivery"`
+		}
+		return json.Unmarshal(e.Data, &data) != nil || data.Delivery != d.ID
+	}), err
+}

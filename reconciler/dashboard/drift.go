@@ -1,0 +1,56 @@
+package dashboard
+
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// findingsPerPage is how many findings a page lists, the newest.
+const findingsPerPage = 200
+
+// driftPage lists findings.
+type driftPage struct {
+	scope
+	Status   string
+	Tabs     []tab
+	Findings []sandbox.DriftFinding
+	// More: there are more than are shown.
+	More bool
+}
+
+// drift lists where ledger and backends differ, the newest first.
+func drift(p *page) error {
+	s, ok, err := p.scope()
+	if err != nil {
+		return err
+	}
+	statuses := []string{string(sandbox.DriftOpen), string(sandbox.DriftResolved), "all"}
+	v := driftPage{scope: s, Status: p.query("status")}
+	if v.Status == "" {
+		v.Status = statuses[0]
+	}
+	if !slices.Contains(statuses, v.Status) {
+		return sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: "status", Problem: "must be open, resolved or all"}})
+	}
+	for _, status := range statuses {
+		v.Tabs = append(v.Tabs, tab{status, address(Root+"drift", "environment", s.Environment, "status", status), status == v.Status})
+	}
+	live, err := p.liveAddress(s.Environment, "")
+	if err != nil {
+		return err
+	}
+	if ok {
+		f := sandbox.DriftFilter{EnvironmentID: s.Environment, Status: sandbox.DriftStatus(v.Status), Limit: findingsPerPage + 1}
+		if v.Status == "all" {
+			f.Status = ""
+		}
+		if v.Findings, err = p.service.ListDrift(p.ctx, f); err != nil {
+			return err
+		}
+	}
+	if v.More = len(v.Findings) > findingsPerPage; v.More {
+		v.Findings = v.Findings[:findingsPerPage]
+	}
+	return p.show("drift", "Drift", "drift", live, v)
+}
