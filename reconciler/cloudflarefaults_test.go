@@ -123,3 +123,62 @@ func (w *world) killedAt(proxy faults, s step, after bool, ask func(context.Cont
 	proxy.Set(nil)
 	w.start()
 }
+
+// TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead kills the reconciler while three agents have a
+// sandbox each. Two of them fall asleep meanwhile; the third never sleeps, and ends by its ttl.
+func TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead(t *testing.T) {
+	t.Parallel()
+	const unused = 15 * time.Second
+	a := cloudflaretest.StartAccount(t)
+	w := newWorldOn(t, onCloudflare{a}, "", func(c *reconciler.Config) {
+		c.Cloudflare = deploy.Config{AccountID: a.ID, Token: a.Token, BaseURL: a.URL, Grace: time.Second}
+	})
+	sleepAfter, never, ttl := sandbox.Duration(unused), sandbox.Duration(0), sandbox.Duration(unused)
+	w.environment("catan", func(p *sandbox.PutEnvironment) { p.SleepAfter = &sleepAfter })
+	used, seen := w.acquire(agent(1), "catan"), w.acquire(agent(2), "catan")
+	ends, err := w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan", Settings: sandbox.LeaseSettings{SleepAfter: &never, TTL: &ttl}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []sandbox.Lease{used, seen, ends.Lease} {
+		w.exec(l.ID, "sh", "-c", "echo settlement > /data/board")
+	}
+	info, err := w.service.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	for limit := time.Now().Add(3 * time.Minute); len(containersOf(w, info.ID)) > 0; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%q run still", containersOf(w, info.ID))
+		}
+	}
+	inD1 := func(l sandbox.Lease) any {
+		rows := a.Query(t, `SELECT status FROM sandbox_leases WHERE id = ?`, l.ID)
+		if len(rows) != 1 {
+			t.Fatalf("D1 has %v of lease %s", rows, l.ID)
+		}
+		return rows[0]["status"]
+	}
+	w.eventually("D1 tells of the end", func() bool { return inD1(ends.Lease) == "expired" })
+	if status := inD1(seen); status != "active" {
+		t.Errorf("of a lease that sleeps D1 tells that it is %v", status)
+	}
+
+	w.start()
+	if got := w.exec(used.ID, "cat", "/data/board"); got != "settlement\n" {
+		t.Errorf("what was woken has %q", got)
+	}
+	w.eventually("the ledger knows that it sleeps", func() bool {
+		l := w.lease(seen.ID)
+		return l.Status == sandbox.LeaseActive && l.SandboxState == sandbox.SandboxStopped && l.StopReason == sandbox.StopIdle
+	})
+	w.eventually("the ledger knows that it has ended", func() bool {
+		l := w.lease(ends.Lease.ID)
+		return l.Status == sandbox.LeaseDestroyed && l.EndedBy == sandbox.EndedByTTL
+	})
+	w.eventually("D1 tells that it is gone", func() bool { return inD1(ends.Lease) == "destroyed" })
+	if found, err := w.service.ListDrift(t.Context(), sandbox.DriftFilter{}); err != nil || len(found) != 0 {
+		t.Errorf("it was found that %+v: %v", found, err)
+	}
+}

@@ -73,11 +73,18 @@ func (g onCloudflare) place(w *world, spec *sandbox.EnvironmentSpec) {
 
 // containers are those of the world's sandboxes, without what stands beside each.
 func (onCloudflare) containers(w *world) (all []string) {
+	w.Helper()
 	info, err := w.service.Ledger(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}
-	for _, name := range dockertest.Named(w, "workerd-"+cloudflare.DeploymentPrefix(info.ID)) {
+	return containersOf(w, info.ID)
+}
+
+// containersOf are those of a ledger's sandboxes on Cloudflare.
+func containersOf(w *world, ledgerID string) (all []string) {
+	w.Helper()
+	for _, name := range dockertest.Named(w, "workerd-"+cloudflare.DeploymentPrefix(ledgerID)) {
 		if !strings.HasSuffix(name, "-proxy") {
 			all = append(all, name)
 		}
