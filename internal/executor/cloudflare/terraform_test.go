@@ -66,15 +66,26 @@ output "standing" {
 	if p := c.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the next plan has %v", p.Changes)
 	}
-	others := a.ChangeApplication(t, `{"max_instances":3}`)
+	was := a.ImageOf(t)
+	image := a.ChangeApplication(t, "basic", 3)
+	a.ChangeScript(t, "\n// by somebody else\n")
 	p := c.Plan()
 	if p.Changes["sandbox_environment.game"] != "update" || len(p.Changes) != 1 {
-		t.Errorf("somebody changed %s, and the plan has %v", others, p.Changes)
+		t.Errorf("somebody changed the deployment, and the plan has %v", p.Changes)
 	}
-	if !slices.ContainsFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
-		return d.Summary == "Environment terraform-catan Changed Outside Of Terraform" && strings.Contains(d.Detail, "max_instances: expected 20, observed 3")
-	}) {
-		t.Errorf("the plan says %+v", p.Diagnostics)
+	i := slices.IndexFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
+		return d.Summary == "Environment terraform-catan Changed Outside Of Terraform"
+	})
+	if i < 0 {
+		t.Fatalf("the plan says %+v", p.Diagnostics)
+	}
+	for _, difference := range []string{
+		"max_instances: expected 20, observed 3", "resources: expected lite, observed basic",
+		"image: expected " + was + ", observed " + image, "script: expected sha256:",
+	} {
+		if detail := p.Diagnostics[i].Detail; !strings.Contains(detail, difference) {
+			t.Errorf("the plan says nothing of %q:\n%s", difference, detail)
+		}
 	}
 	c.Run("apply", "-auto-approve")
 	if p := c.Plan(); len(p.Changes) > 0 || len(p.Diagnostics) > 0 {

@@ -2,6 +2,7 @@ package cloudflaretest
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -42,18 +43,6 @@ func ImageID(t testing.TB, image string) string {
 	return found.ID
 }
 
-// ChangeApplication changes the account's one container application behind everybody's back, and returns its name.
-func (a *Account) ChangeApplication(t testing.TB, change string) string {
-	t.Helper()
-	var all []struct{ ID, Name string }
-	a.call(t, http.MethodGet, "/containers/applications", "", &all)
-	if len(all) != 1 {
-		t.Fatalf("the account has the container applications %v, not one", all)
-	}
-	a.call(t, http.MethodPatch, "/containers/applications/"+all[0].ID, change, nil)
-	return all[0].Name
-}
-
 // Query asks the account's one database, as anybody with the account's token may.
 func (a *Account) Query(t testing.TB, statement string, params ...any) []map[string]any {
 	t.Helper()
@@ -74,15 +63,7 @@ func (a *Account) Query(t testing.TB, statement string, params ...any) []map[str
 // call asks the account's API, as anybody with its token may.
 func (a *Account) call(t testing.TB, method, path, body string, result any) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, a.URL+"/accounts/"+a.ID+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+string(a.Token))
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := a.send(t, method, path, "application/json", strings.NewReader(body))
 	defer func() { _ = answer.Body.Close() }() // it is read
 	envelope := struct {
 		Success bool
@@ -91,4 +72,20 @@ func (a *Account) call(t testing.TB, method, path, body string, result any) {
 	if err := json.NewDecoder(answer.Body).Decode(&envelope); err != nil || !envelope.Success {
 		t.Fatalf("%s %s: %s %+v: %v", method, path, answer.Status, envelope, err)
 	}
+}
+
+// send sends a request to the account's API. Its caller closes the answer.
+func (a *Account) send(t testing.TB, method, path, contentType string, body io.Reader) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, a.URL+"/accounts/"+a.ID+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+string(a.Token))
+	r.Header.Set("Content-Type", contentType)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
 }
