@@ -2,6 +2,7 @@ package leasing_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,43 @@ func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
 		}
 		close(dead)
 		<-closed
+	})
+}
+
+// TestALeaseWaitsForRoom: a backend that has no room for a sandbox now may have some later.
+func TestALeaseWaitsForRoom(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		full := sandbox.Errorf(sandbox.CapacityExceeded, "no container instance can be provided")
+		w.backend.Fail(fake.OpSpawn, full)
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+		if sandbox.CodeOf(err) != sandbox.CapacityExceeded {
+			w.Fatalf("an acquire without room: %v", err)
+		}
+		later(10 * time.Minute)
+		waits := w.lease(annLease)
+		if w.want(waits, sandbox.LeasePending, ""); !strings.Contains(waits.LastError, full.Message) {
+			w.Errorf("while it waits it says %q", waits.LastError)
+		}
+		w.backend.Fail(fake.OpSpawn, nil)
+		later(31 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		if n := w.backend.Spawned(waits.SandboxID); n != 1 {
+			w.Errorf("it was made %d times", n)
+		}
+
+		ref := sandbox.LeaseRef{ID: annLease}
+		if _, err := w.engine.Sleep(w.Context(), ref); err != nil {
+			w.Fatal(err)
+		}
+		w.backend.Fail(fake.OpWake, full)
+		if _, err := w.engine.Exec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.CapacityExceeded {
+			w.Fatalf("a command without room: %v", err)
+		}
+		w.backend.Fail(fake.OpWake, nil)
+		w.exec(annLease, "echo")
+		w.findings()
 	})
 }
 

@@ -3,6 +3,7 @@ package cloudflare_test
 import (
 	"bytes"
 	"context"
+	_ "embed" // a part of a Worker
 	"errors"
 	"fmt"
 	"net"
@@ -223,6 +224,48 @@ func TestStartFails(t *testing.T) {
 			_, err := w.worker.Inspect(t.Context(), spec.Handle)
 			w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 			w.wantPeriods(spec.Handle, cloudflare.CauseStartFailed)
+		})
+	}
+}
+
+//go:embed testdata/noroom.js
+var noRoom string
+
+// TestNoRoom: what Cloudflare refuses to start for want of room is to be tried again, and nothing is left of it. The
+// platform's words are those that cloudflare/containers#45 quotes; the local runtime never says them.
+func TestNoRoom(t *testing.T) {
+	cloudflaretest.Need(t)
+	script, err := cloudflare.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Script: string(script) + noRoom})
+	for name, refusal := range map[string]string{
+		"of the application": "Maximum number of running container instances exceeded. Try again later, or try configuring a higher value for max_instances",
+		"of the platform":    "There is no container instance that can be provided to this Durable Object, try again later",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{t, server, server.Worker()}
+			spec := w.spec()
+			spec.Env = map[string]string{"REFUSED": "1 3", "REFUSAL": refusal}
+			w.wantError(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}), sandbox.CapacityExceeded, "")
+			_, err := w.worker.Inspect(t.Context(), spec.Handle)
+			w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+			if _, listed := w.find(spec.Handle); listed {
+				t.Error("what was not made is listed")
+			}
+			w.must(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}))
+			w.sh(spec.Handle, "echo settlement > /data/board")
+			w.must(w.worker.Sleep(t.Context(), spec.Handle))
+			w.wantError(w.worker.Wake(t.Context(), spec.Handle), sandbox.CapacityExceeded, "")
+			if s := w.inspect(spec.Handle); s.State != sandbox.StateStopped {
+				t.Errorf("what was not woken stands as %+v", s)
+			}
+			w.must(w.worker.Wake(t.Context(), spec.Handle))
+			if got := w.sh(spec.Handle, "cat /data/board"); got != "settlement\n" {
+				t.Errorf("what was woken at last has %q", got)
+			}
+			w.wantPeriods(spec.Handle, cloudflare.CauseStartFailed, cloudflare.CauseSleep, cloudflare.CauseStartFailed, "")
 		})
 	}
 }

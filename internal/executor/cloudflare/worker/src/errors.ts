@@ -38,7 +38,7 @@ export function text(error: unknown): string {
 }
 
 // The platform tells why it could not start a container by text alone. These are quoted in
-// cloudflare/containers#45; local workerd has room for ever, so no test brings them about.
+// cloudflare/containers#45. Local workerd has room for ever: testdata/noroom.js says them.
 const noRoom = ["Maximum number of running container instances exceeded", "no container instance that can be provided"];
 
 // startFailure says in the executor's terms why a container did not start.
