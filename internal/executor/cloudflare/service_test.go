@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -305,5 +306,55 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	}
 	if got := h.sh(ref, "ls /workspace"); got != "config.json\n" {
 		t.Errorf("its new disk holds %q", got)
+	}
+}
+
+// TestADeploymentUnderLeasesLosesNone deploys an environment anew, which throws its Durable Objects out of memory, while
+// a command runs in one sandbox and others are started.
+func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.environment("rpg-4", nil)
+	ann := h.acquire("rpg-4")
+	h.sh(ann, "echo kept > /workspace/note")
+	cut := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		var once sync.Once
+		out := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return len(p), nil })
+		_, err := h.service.Exec(t.Context(), ann, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7008"}, Stdout: out, Timeout: sandbox.Duration(time.Hour)})
+		cut <- err
+	}()
+	<-begun
+	others := []string{"did:plc:bob", "did:plc:carl", "did:plc:dora"}
+	for _, agent := range others {
+		if _, err := h.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: "rpg-4", NoWait: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.environment("rpg-4", func(p *sandbox.PutEnvironment) { p.Resources, _ = sandbox.ResourcesOf("basic") })
+	if err := <-cut; err == nil {
+		t.Error("the command that was cut has a result")
+	}
+	if got := h.sh(ann, "cat /workspace/note"); got != "kept\n" {
+		t.Errorf("its sandbox has %q", got)
+	}
+	for _, agent := range others {
+		ref := sandbox.LeaseRef{ID: sandbox.LeaseID(agent, "rpg-4")}
+		h.lease(ref, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake })
+		if got := h.sh(ref, "echo here"); got != "here\n" {
+			t.Errorf("the sandbox of %s says %q", agent, got)
+		}
+	}
+	// Each has one, with its sidecar. The local runtime removes a container a moment after it has ended.
+	want := 2 * (len(others) + 1)
+	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		there := dockertest.Named(t, h.containers)
+		if len(there) == want {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("there are the containers %q, want %d", there, want)
+		}
 	}
 }

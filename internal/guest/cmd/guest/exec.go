@@ -52,7 +52,7 @@ type command struct {
 // left to process 1.
 func runExec(c command, out *wire.Writer) wire.Result {
 	if !awaitReady() {
-		return wire.Result{Problem: wire.ProblemFailed, Message: "process 1 of the sandbox is not ready"}
+		return wire.Result{Problem: wire.ProblemFailed, Message: "process 1 of the sandbox is not ready"} // as worker/src/container.ts knows it
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return wire.Result{Problem: wire.ProblemFailed, Message: "become subreaper: " + err.Error()}

@@ -11,6 +11,9 @@ const stopGrace = 10_000;
 // startLimit bounds the wait for the guest, in milliseconds. Starts at Cloudflare take seconds.
 const startLimit = 60_000;
 
+// notReady is what a guest says that has waited for process 1 in vain (internal/guest/cmd/guest/exec.go).
+const notReady = "process 1 of the sandbox is not ready";
+
 // exitDeadline is the exit code of a guest whose deadline has come (internal/guest/cmd/guest/init.go).
 const exitDeadline = 124;
 
@@ -78,9 +81,18 @@ export class Box {
     if (last !== null) this.store.end(last.incarnation, this.now(), cause, null); // unless the watch has
   }
 
-  // ready returns once process 1 is up. The guest waits for that before it runs anything.
+  // ready returns once process 1 is up. The guest waits 5 s for that before it runs anything, which a small instance
+  // may not be up in.
   private async ready(): Promise<void> {
-    await work(this.container, { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"] });
+    const limit = this.now() + startLimit;
+    for (;;) {
+      try {
+        await work(this.container, { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"] });
+        return;
+      } catch (error) {
+        if (!text(error).includes(notReady) || this.now() >= limit) throw error;
+      }
+    }
   }
 
   // watch records the end of a life, and resolves to what is known of it.
