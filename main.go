@@ -22,7 +22,7 @@ func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "reconciler":
-			os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.NewServeCommand(version), reconciler.NewDoctorCommand()), os.Args[2:]))
+			os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.Commands(version)...), os.Args[2:]))
 		case "plan-summary":
 			os.Exit(cli.Run(context.Background(), plansummary.NewCommand(), os.Args[2:]))
 		}

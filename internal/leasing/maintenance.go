@@ -109,7 +109,7 @@ func (v *inventory) preview(ctx context.Context) ([]swept, error) {
 	if err := errors.Join(v.unlisted, v.unread); err != nil {
 		return nil, err
 	}
-	strays, judges, err := v.judge(ctx)
+	strays, spare, err := v.judge(ctx)
 	results := make([]swept, len(strays))
 	now := v.engine.now()
 	for i, s := range strays {
@@ -119,7 +119,7 @@ func (v *inventory) preview(ctx context.Context) ([]swept, error) {
 				s.seen.Looks, s.seen.FirstSeenAt = f.Looks+1, f.FirstSeenAt
 			}
 		}
-		results[i] = swept{stray: s, kept: keep(s.seen, judges, now)}
+		results[i] = swept{stray: s, kept: keep(s, spare, now)}
 	}
 	return results, err
 }

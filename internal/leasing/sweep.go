@@ -21,6 +21,8 @@ const (
 	resolvedWanted    = "the ledger wants it now"
 	// howToAdopt is for whoever finds sandboxes of a ledger that was emptied or restored.
 	howToAdopt = "this ledger never knew a sandbox and destroys nothing: take it in with `terraform-provider-sandbox reconciler adopt`, or remove it by hand"
+	// newerThanBackup is for whoever finds sandboxes that were made after the backup of which the ledger was made.
+	newerThanBackup = "it is from before this ledger was restored from a backup, which does not know it: take it in with `terraform-provider-sandbox reconciler adopt`, or have it destroyed with `adopt --end`"
 )
 
 // swept is a stray after a sweep.
@@ -37,17 +39,17 @@ func (v *inventory) sweep(ctx context.Context) ([]swept, error) {
 	if err := errors.Join(v.unlisted, v.unread); err != nil {
 		return nil, err
 	}
-	strays, judges, err := v.judge(ctx)
+	strays, spare, err := v.judge(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if strays, err = v.record(ctx, strays, judges); err != nil {
+	if strays, err = v.record(ctx, strays, spare); err != nil {
 		return nil, err
 	}
 	var failed []error
 	results := make([]swept, len(strays))
 	for i, s := range strays {
-		results[i] = swept{stray: s, kept: keep(s.seen, judges, v.engine.now())}
+		results[i] = swept{stray: s, kept: keep(s, spare, v.engine.now())}
 		if results[i].kept != "" {
 			continue
 		}
@@ -59,21 +61,42 @@ func (v *inventory) sweep(ctx context.Context) ([]swept, error) {
 	return results, errors.Join(append(failed, v.resolve(ctx, strays))...)
 }
 
-// judge returns what no row wants, and whether the ledger may judge: one that never knew a sandbox
-// was emptied or restored.
-func (v *inventory) judge(ctx context.Context) (strays []stray, judges bool, err error) {
-	err = v.engine.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if judges, err = tx.HasSandboxes(); err != nil {
+// spared is what the sweep must not judge.
+type spared struct {
+	all      bool        // the ledger never knew a sandbox: it was emptied, or is another
+	restored ledger.Time // when it was made of a backup: sandboxes from before may have been made after that
+}
+
+// why says why a stray is not the sweep's to destroy, "" when it is. Pure.
+func (p spared) why(s stray) string {
+	switch {
+	case p.all:
+		return howToAdopt
+	case s.seen.Kind == sandbox.DriftOrphan && ledger.At(s.createdAt) < p.restored:
+		return newerThanBackup
+	}
+	return ""
+}
+
+// judge returns what no row wants, and what of it must be spared.
+func (v *inventory) judge(ctx context.Context) (strays []stray, spare spared, err error) {
+	err = v.engine.store.Read(ctx, func(tx *ledger.Tx) error {
+		knew, err := tx.HasSandboxes()
+		if err != nil {
+			return err
+		}
+		spare.all = !knew
+		if spare.restored, err = tx.RestoredAt(); err != nil {
 			return err
 		}
 		strays, err = v.strays(tx)
 		return err
 	})
-	return strays, judges, err
+	return strays, spare, err
 }
 
 // record keeps strays as findings, and returns those that no row wants still.
-func (v *inventory) record(ctx context.Context, strays []stray, judges bool) ([]stray, error) {
+func (v *inventory) record(ctx context.Context, strays []stray, spare spared) ([]stray, error) {
 	if len(strays) == 0 {
 		return nil, nil
 	}
@@ -88,9 +111,7 @@ func (v *inventory) record(ctx context.Context, strays []stray, judges bool) ([]
 			if wanted {
 				continue
 			}
-			if !judges {
-				s.seen.Resolution = howToAdopt
-			}
+			s.seen.Resolution = spare.why(s)
 			finding, isNew, err := tx.SeeDrift(s.seen)
 			if err != nil {
 				return err
@@ -104,20 +125,21 @@ func (v *inventory) record(ctx context.Context, strays []stray, judges bool) ([]
 		}
 		return nil
 	})
-	if err == nil && !judges && len(kept) > 0 {
+	if err == nil && spare.all && len(kept) > 0 {
 		v.engine.refused.Do(func() { v.engine.log.Warn("leasing: "+howToAdopt, "ledger", v.engine.store.ID(), "found", len(kept)) })
 	}
 	return kept, err
 }
 
 // keep says why something that was found is not destroyed, "" when it is. Pure.
-func keep(f ledger.DriftFinding, judges bool, now time.Time) string {
+func keep(s stray, spare spared, now time.Time) string {
+	why := spare.why(s)
 	switch {
-	case !judges:
-		return howToAdopt
-	case f.Looks < strayLooks:
+	case why != "":
+		return why
+	case s.seen.Looks < strayLooks:
 		return "it was seen for the first time: the second look decides"
-	case f.FirstSeenAt.Time().Add(creationGrace).After(now):
+	case s.seen.FirstSeenAt.Time().Add(creationGrace).After(now):
 		return fmt.Sprintf("it was first seen less than %s ago", creationGrace)
 	}
 	return ""

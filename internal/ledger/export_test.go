@@ -16,3 +16,6 @@ func (s *Store) OnQuery(seen func(sql string, vars []any)) error {
 func (s *Store) BoundPages(pages int64) error {
 	return s.writes.Raw("PRAGMA max_page_count = " + strconv.FormatInt(pages, 10)).Scan(&pages).Error
 }
+
+// Tables are what a backup copies between databases.
+var Tables = tables

@@ -41,6 +41,9 @@ type identity struct {
 	// ClockSteps is the sum of all steps of the clock so far, ClockSeenAt the latest moment noted.
 	ClockSteps  Span
 	ClockSeenAt Time
+	// BackedUpAt is when a backup was taken, RestoredAt when the ledger was last made of one.
+	BackedUpAt Time
+	RestoredAt Time
 }
 
 func (identity) TableName() string { return "ledgers" }
@@ -74,6 +77,9 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 	}
 	if self.MinReader > schemaVersion {
 		return "", sandbox.Errorf(sandbox.Conflict, "the ledger needs a program of schema %d or newer, and this one knows schema %d: upgrade this program", self.MinReader, schemaVersion)
+	}
+	if self.BackedUpAt != 0 {
+		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error { return comeToLife(&Tx{db: db, Now: At(o.Now())}, self) })
 	}
 	return self.ID, nil
 }

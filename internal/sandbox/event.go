@@ -61,6 +61,8 @@ const (
 
 	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
 	EventClockStepped EventType = "ledger.clock_stepped"
+	// EventRestored is of no environment: the ledger is a backup's, and what happened since is not in it.
+	EventRestored EventType = "ledger.restored"
 
 	// What happens to tokens is of no environment: its data is a TokenChange.
 	EventTokenCreated EventType = "token.created"

@@ -123,6 +123,18 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	return text, nil
 }
 
+// Has tells whether the key of what was sealed is there. Errors: as Open of one whose key is not.
+func (k *Keys) Has(sealed []byte) error {
+	if k == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
+	}
+	if len(sealed) < 1+idSize {
+		return sandbox.Errorf(sandbox.Failed, "what the ledger has was not sealed by this program")
+	}
+	_, err := k.find(sealed[1 : 1+idSize])
+	return err
+}
+
 // Stale reports whether something is sealed under another key than the one that seals now.
 func (k *Keys) Stale(sealed []byte) (bool, error) {
 	if k == nil {

@@ -26,3 +26,15 @@ func (s *Store) Open(ctx context.Context, object string, offset int64) (io.ReadC
 	}
 	return r, nil
 }
+
+// Has reports whether the bucket has an object.
+func (s *Store) Has(ctx context.Context, object string) (bool, error) {
+	if err := checkObject(object); err != nil {
+		return false, err
+	}
+	there, err := s.bucket.Exists(ctx, object)
+	if err == nil && !there { // a bucket that is away has nothing either
+		err = s.look(ctx)
+	}
+	return there, s.failed("look for", object, err)
+}

@@ -357,6 +357,10 @@ CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'ru
 ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
 
+-- Of a backup, when it was taken: whoever opens it notes when it was restored, and clears this.
+ALTER TABLE ledgers ADD COLUMN backed_up_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledgers ADD COLUMN restored_at INTEGER NOT NULL DEFAULT 0;
+
 -- Bearer tokens, without their text. Those that follow each other by rotation have one name.
 CREATE TABLE tokens (
     id           TEXT    PRIMARY KEY,

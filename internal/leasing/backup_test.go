@@ -1,0 +1,266 @@
+package leasing_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestABackupUnderLoadLosesNothing takes backups while players come and go, and restores them to the same
+// database and to the other one.
+func TestABackupUnderLoadLosesNothing(t *testing.T) {
+	t.Parallel()
+	sqlite := func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
+	postgres := func(t *testing.T) string { return postgrestest.New(t) }
+	for name, c := range map[string]struct{ from, to func(*testing.T) string }{
+		"SQLite to SQLite":         {sqlite, sqlite},
+		"SQLite to PostgreSQL":     {sqlite, postgres},
+		"PostgreSQL to PostgreSQL": {postgres, postgres},
+		"PostgreSQL to SQLite":     {postgres, sqlite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := c.from(t)
+			e := openEngine(t, url)
+			if _, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
+				Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}); err != nil {
+				t.Fatal(err)
+			}
+			play := startPlay(t, e)
+			play.await(20)
+			before := play.finished()
+			file := filepath.Join(t.TempDir(), "under-load")
+			if _, err := ledger.Backup(t.Context(), url, file, ledger.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			play.await(5)
+			play.stop()
+			restored := restore(t, file, c.to(t))
+			had, has := costsByLease(t, e), costsByLease(t, restored)
+			for _, id := range before {
+				if d := cmp.Diff(withoutShares(had[id]), withoutShares(has[id])); d != "" || has[id].AwakeSeconds == 0 {
+					t.Errorf("lease %s had ended before the backup; its costs were (-) and are (+):\n%s", id, d)
+				}
+			}
+
+			quiet := filepath.Join(t.TempDir(), "quiet")
+			if _, err := ledger.Backup(t.Context(), url, quiet, ledger.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			wantAlike(t, e, restore(t, quiet, c.to(t)))
+		})
+	}
+}
+
+// withoutShares leaves out what a lease pays of what all leases of a month share.
+func withoutShares(r sandbox.CostRow) sandbox.CostRow {
+	for _, a := range []*sandbox.Amounts{&r.Amounts, &r.Shadow} {
+		a.Included, a.PlanFee, a.Net = 0, 0, 0
+	}
+	return r
+}
+
+// wantAlike compares all that a ledger has with what its restored backup has.
+func wantAlike(t *testing.T, was, is *leasing.Engine) {
+	t.Helper()
+	if d := cmp.Diff(costsByLease(t, was), costsByLease(t, is)); d != "" {
+		t.Errorf("costs were (-) and are (+):\n%s", d)
+	}
+	events, err := allEvents(t.Context(), was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := allEvents(t.Context(), is)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(restored) != len(events)+1 || restored[len(events)].Type != sandbox.EventRestored {
+		t.Fatalf("%d events became %d, and not one more that tells of the restoration", len(events), len(restored))
+	}
+	if d := cmp.Diff(events, restored[:len(events)]); d != "" {
+		t.Errorf("events were (-) and are (+):\n%s", d)
+	}
+	if d := cmp.Diff(leasesOf(t, was), leasesOf(t, is)); d != "" {
+		t.Errorf("leases were (-) and are (+):\n%s", d)
+	}
+}
+
+// leasesOf lists leases without where the ledger's events end, which the restoration is one of.
+func leasesOf(t *testing.T, e *leasing.Engine) []sandbox.Lease {
+	t.Helper()
+	leases, err := e.ListLeases(t.Context(), sandbox.LeaseFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range leases {
+		leases[i].LastEventID = 0
+	}
+	return leases
+}
+
+// openEngine serves the ledger at a URL with a backend of its own, until the test ends.
+func openEngine(t *testing.T, url string) *leasing.Engine {
+	t.Helper()
+	store, err := ledger.Open(t.Context(), url, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", nil)},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func restore(t *testing.T, file, url string) *leasing.Engine {
+	t.Helper()
+	if _, err := ledger.Restore(t.Context(), file, url, ledger.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return openEngine(t, url)
+}
+
+func costsByLease(t *testing.T, e *leasing.Engine) map[string]sandbox.CostRow {
+	t.Helper()
+	r, err := e.Costs(t.Context(), sandbox.CostQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := make(map[string]sandbox.CostRow)
+	for _, row := range r.Rows {
+		costs[row.LeaseID] = row
+	}
+	return costs
+}
+
+// play is players that each lease a sandbox once, and release it.
+type play struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	players sync.WaitGroup
+	count   atomic.Int64
+
+	mu    sync.Mutex // guards ended
+	ended []string   // leases whose end was acknowledged
+}
+
+func startPlay(t *testing.T, e *leasing.Engine) *play {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &play{ctx: ctx, cancel: cancel}
+	t.Cleanup(p.stop)
+	for i := range 4 {
+		p.players.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				p.one(t, e, fmt.Sprintf("did:plc:p%d-%d", i, n))
+			}
+		})
+	}
+	return p
+}
+
+func (p *play) one(t *testing.T, e *leasing.Engine, agent string) {
+	ctx := context.Background() // a player who has begun comes to an end
+	_, err := e.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
+	if err == nil {
+		_, err = e.Release(ctx, sandbox.LeaseRef{ID: sandbox.LeaseID(agent, game)})
+	}
+	if err != nil {
+		t.Error(err)
+		p.cancel()
+		return
+	}
+	p.mu.Lock()
+	p.ended = append(p.ended, sandbox.LeaseID(agent, game))
+	p.mu.Unlock()
+	p.count.Add(1)
+}
+
+// await waits until n more leases have ended, or one could not.
+func (p *play) await(n int64) {
+	for until := p.count.Load() + n; p.count.Load() < until && p.ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (p *play) finished() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.ended...)
+}
+
+func (p *play) stop() {
+	p.cancel()
+	p.players.Wait()
+}
+
+// TestASandboxNewerThanTheBackupIsTakenIn restores a backup that does not know a living sandbox, long after
+// the leases that it does know would have ended, unused.
+func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		w.acquire("did:plc:gone")
+		file := filepath.Join(filepath.Dir(w.path), "backup")
+		if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
+			w.Fatal(err)
+		}
+		newer := w.acquire(bob)
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID("did:plc:gone", game)}); err != nil {
+			w.Fatal(err)
+		}
+		w.close()
+		later(24 * time.Hour) // both are in use all the time, and the backup does not know
+		w.url = "sqlite://" + filepath.Join(filepath.Dir(w.path), "restored.db")
+		if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
+			w.Fatal(err)
+		}
+		w.open()
+		w.startLoop()
+		for range 4 {
+			later(grace)
+		}
+		if l := w.lease(annLease); l.Status != sandbox.LeaseActive {
+			w.Errorf("a lease that was in use is %s by %s", l.Status, l.EndedBy)
+		}
+		if l := w.lease(sandbox.LeaseID("did:plc:gone", game)); l.EndedBy != sandbox.EndedByVanished {
+			w.Errorf("a lease that has ended since is %s by %q", l.Status, l.EndedBy)
+		}
+		w.wantThere(true, newer.SandboxID)
+		if f := w.findings(sandbox.DriftOrphan, sandbox.DriftVanished); !strings.Contains(f[0].Resolution, "reconciler adopt") {
+			w.Errorf("the finding does not say what to do: %+v", f)
+		}
+		if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{}); err != nil {
+			w.Fatal(err)
+		}
+		if l := w.lease(newer.ID); l.Status != sandbox.LeaseActive || l.SandboxID != newer.SandboxID {
+			w.Errorf("adopted, it is %+v", l)
+		}
+
+		w.plantOrphan("later")
+		later(3 * grace)
+		w.wantThere(false, "later")
+	})
+}

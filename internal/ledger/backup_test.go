@@ -1,0 +1,107 @@
+package ledger_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// backUp makes a ledger with one environment and a backup of it.
+func backUp(t *testing.T, url string) (file string) {
+	t.Helper()
+	makeEnvironment(t, openStore(t, url, ledger.Options{}), "e")
+	file = filepath.Join(t.TempDir(), "backup")
+	c, err := ledger.Backup(t.Context(), url, file, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Environments != 1 || c.LedgerID == "" || c.TakenAt.IsZero() || c.File != file {
+		t.Fatalf("the backup holds %+v", c)
+	}
+	return file
+}
+
+func wantCode(t *testing.T, what string, err error, code sandbox.Code, text string) {
+	t.Helper()
+	if sandbox.CodeOf(err) != code || err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v (%s), want %s: %s", what, err, sandbox.CodeOf(err), code, text)
+	}
+}
+
+func TestABackupIsPrivateAndReplacesNothing(t *testing.T) {
+	t.Parallel()
+	for name, newURL := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := newURL(t)
+			file := backUp(t, url)
+			info, err := os.Stat(file)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the backup has mode %v, %v", info.Mode(), err)
+			}
+			_, err = ledger.Backup(t.Context(), url, file, ledger.Options{})
+			wantCode(t, "another one to the same file", err, sandbox.Conflict, "nothing is overwritten")
+			_, err = ledger.Backup(t.Context(), newURL(t), file+"2", ledger.Options{})
+			wantCode(t, "one of no ledger", err, sandbox.NotFound, "no ledger")
+			entries, err := os.ReadDir(filepath.Dir(file))
+			if err != nil || len(entries) != 1 {
+				t.Errorf("beside the backup there is %v, %v", entries, err)
+			}
+			_, err = ledger.Restore(t.Context(), file, url, ledger.Options{})
+			wantCode(t, "restoring over a ledger", err, sandbox.Conflict, "nothing is overwritten")
+		})
+	}
+}
+
+func TestWhatIsNoBackupIsRefused(t *testing.T) {
+	t.Parallel()
+	file := backUp(t, sqliteURL(t))
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(whole)
+	for i := 5 * 4096; i < len(damaged); i++ {
+		damaged[i] ^= 0x55
+	}
+	for what, content := range map[string][]byte{"empty": {}, "text": []byte(strings.Repeat("not a ledger ", 1000)), "cut": whole[:len(whole)/2], "damaged": damaged} {
+		broken := filepath.Join(t.TempDir(), "backup")
+		if err := os.WriteFile(broken, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		url := sqliteURL(t)
+		_, err := ledger.Restore(t.Context(), broken, url, ledger.Options{})
+		wantCode(t, what, err, sandbox.Invalid, broken)
+		if _, err := os.Stat(strings.TrimPrefix(url, "sqlite://")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a ledger was made of it: %v", what, err)
+		}
+	}
+	url := sqliteURL(t)
+	if err := os.WriteFile(strings.TrimPrefix(url, "sqlite://")+"-wal", []byte("of another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ledger.Restore(t.Context(), file, url, ledger.Options{})
+	wantCode(t, "beside another ledger's log", err, sandbox.Conflict, "-wal")
+}
+
+// TestABackupHasEveryTable keeps the list of what is copied between databases complete.
+func TestABackupHasEveryTable(t *testing.T) {
+	t.Parallel()
+	url := sqliteURL(t)
+	openStore(t, url, ledger.Options{})
+	var want []string
+	for _, row := range query(t, "sqlite", strings.TrimPrefix(url, "sqlite://"))("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%' ORDER BY name") {
+		want = append(want, row[0])
+	}
+	if d := cmp.Diff(want, slices.Sorted(slices.Values(ledger.Tables))); d != "" {
+		t.Errorf("the schema has (-) and a backup copies (+):\n%s", d)
+	}
+}
