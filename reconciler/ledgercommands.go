@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,7 +22,7 @@ import (
 
 // Commands returns the commands that ask no reconciler, but are one, or work on its ledger itself.
 func Commands(version string) []*cobra.Command {
-	return []*cobra.Command{NewServeCommand(version), NewDoctorCommand(), newMigrateCommand(), newBackupCommand(), newRestoreCommand()}
+	return []*cobra.Command{NewServeCommand(version), NewDoctorCommand(), newMigrateCommand(), newBackupCommand(), newRestoreCommand(), newSecretCommand()}
 }
 
 // custody is what a command is given that works on a ledger itself: the settings of serve, of which it
@@ -103,8 +102,8 @@ type migration struct {
 	To     int64  `json:"to_schema"`
 }
 
-func (m migration) lines() [][2]string {
-	return [][2]string{{"ledger", m.Ledger}, {"schema", fmt.Sprintf("%d, was %d", m.To, m.From)}}
+func (m migration) lines() [][]string {
+	return [][]string{{"ledger", m.Ledger}, {"schema", fmt.Sprintf("%d, was %d", m.To, m.From)}}
 }
 
 func newBackupCommand() *cobra.Command {
@@ -230,28 +229,28 @@ func (k *custody) examine(ctx context.Context, file string) (b backup, err error
 	return b, nil
 }
 
-func (b backup) lines() [][2]string {
-	taken := "unknown: it was copied by other means"
-	if !b.TakenAt.IsZero() {
-		taken = b.TakenAt.Local().Format(time.RFC3339)
+func (b backup) lines() [][]string {
+	taken := moment(b.TakenAt)
+	if b.TakenAt.IsZero() {
+		taken = "unknown: it was copied by other means"
 	}
-	lines := [][2]string{
+	lines := [][]string{
 		{"file", fmt.Sprintf("%s, %d bytes, every page and reference is good", b.File, b.Bytes)},
 		{"ledger", fmt.Sprintf("%s, schema %d", b.LedgerID, b.Schema)},
 		{"taken at", taken},
 		{"holds", fmt.Sprintf("%d environments, %d leases, %d living sandboxes, %d events", b.Environments, b.Leases, b.Living, b.Events)},
 	}
 	for _, m := range b.Missing {
-		lines = append(lines, [2]string{"missing", m})
+		lines = append(lines, []string{"missing", m})
 	}
 	if b.RestoredTo != "" {
-		lines = append(lines, [2]string{"restored to", b.RestoredTo})
+		lines = append(lines, []string{"restored to", b.RestoredTo})
 	}
 	return lines
 }
 
 // print shows an outcome as JSON, or a line for each part of it.
-func (k *custody) print(cmd *cobra.Command, v interface{ lines() [][2]string }) error {
+func (k *custody) print(cmd *cobra.Command, v interface{ lines() [][]string }) error {
 	if k.output == "json" {
 		enc := json.NewEncoder(cmd.OutOrStdout())
 		enc.SetEscapeHTML(false)
@@ -260,7 +259,7 @@ func (k *custody) print(cmd *cobra.Command, v interface{ lines() [][2]string }) 
 	}
 	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, line := range v.lines() {
-		fmt.Fprintf(t, "%s\t%s\n", line[0], line[1]) // kept for Flush
+		fmt.Fprintln(t, strings.Join(line, "\t")) // kept for Flush
 	}
 	return t.Flush()
 }

@@ -122,12 +122,6 @@ type certificate struct {
 	looked time.Time
 }
 
-// fileState tells one content of a file from another, but for a change within its clock's step that keeps the size.
-type fileState struct {
-	at   time.Time
-	size int64
-}
-
 // loadCertificate reads a certificate and its key. Errors: Invalid.
 func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
@@ -153,9 +147,7 @@ func (c *certificate) load() error {
 
 func (c *certificate) state() (s [2]fileState) {
 	for i, file := range []string{c.certFile, c.keyFile} {
-		if info, err := os.Stat(file); err == nil {
-			s[i] = fileState{info.ModTime(), info.Size()}
-		}
+		s[i] = stateOf(file)
 	}
 	return s
 }

@@ -163,7 +163,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		}
 		defer stopPages()
 	}
-	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given.certificate) })
+	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given) })
 	defer stopReloads()
 	return run(ctx, c, engine, handler, listener, given.certificate, ready)
 }
@@ -186,10 +186,13 @@ type given struct {
 	machine     *host.Host
 	proxies     []net.IPNet
 	certificate *certificate // nil without TLS
+	// watched are the files of tokens and webhook secrets, as they were before they were read.
+	watched *watch
 }
 
 // load reads what the operator wrote down. Errors: Invalid.
 func (c Config) load() (g given, err error) {
+	g.watched = watchFiles(c.TokenFile, c.SecretFile)
 	if g.tokens, err = c.tokens(); err != nil {
 		return g, err
 	}
@@ -214,31 +217,46 @@ func (c Config) load() (g given, err error) {
 	return g, err
 }
 
-// takeOver takes over of later settings what can be, until ctx ends. What cannot be read leaves what there was.
-func (c Config) takeOver(ctx context.Context, handler api.Handler, cert *certificate) {
+// takeOver takes over of later settings, and of changed files of credentials, what can be, until ctx ends. What
+// cannot be read leaves what there was.
+func (c Config) takeOver(ctx context.Context, handler api.Handler, g given) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-tick.C:
+			if g.watched.changed() {
+				c.accept(handler)
+			}
+			continue
 		case next := <-c.Reloads:
-			tokens, err := next.tokens()
-			secrets, err2 := webhook.LoadSecrets(next.SecretFile)
-			if err := errors.Join(err, err2); err != nil {
-				c.Logger.Error("reconciler: tokens and webhook secrets stay as they were", "error", err)
-			} else {
-				handler.Accept(tokens, secrets)
-				c.Logger.Info("reconciler: read tokens and webhook secrets again", "tokens", len(tokens), "secrets", len(secrets))
-			}
-			if cert == nil {
-				continue
-			}
-			if err := cert.reload(); err != nil {
-				c.Logger.Error("reconciler: the certificate stays as it was", "error", err)
-			} else {
-				c.Logger.Info("reconciler: read the certificate again", "file", cert.certFile)
-			}
+			c.TokenFile, c.SecretFile = next.TokenFile, next.SecretFile
+		}
+		g.watched = watchFiles(c.TokenFile, c.SecretFile)
+		c.accept(handler)
+		if g.certificate == nil {
+			continue
+		}
+		if err := g.certificate.reload(); err != nil {
+			c.Logger.Error("reconciler: the certificate stays as it was", "error", err)
+		} else {
+			c.Logger.Info("reconciler: read the certificate again", "file", g.certificate.certFile)
 		}
 	}
+}
+
+// accept reads the files of credentials again.
+func (c Config) accept(handler api.Handler) {
+	tokens, err := c.tokens()
+	secrets, err2 := webhook.LoadSecrets(c.SecretFile)
+	if err := errors.Join(err, err2); err != nil {
+		c.Logger.Error("reconciler: tokens and webhook secrets stay as they were", "error", err)
+		return
+	}
+	handler.Accept(tokens, secrets)
+	c.Logger.Info("reconciler: read tokens and webhook secrets again", "tokens", len(tokens), "secrets", len(secrets))
 }
 
 // tokens returns those that the operator wrote down. Nothing needs to be: the ledger has tokens too.

@@ -107,7 +107,7 @@ func attributes() map[string]schema.Attribute {
 		"environment_id": text("The environment."),
 		"type":           text("What happened, such as `sandbox.ready` or `lease.ended`."),
 		"at":             text("When it happened, RFC 3339 in UTC."),
-		"actor":          text("On whose behalf it happened, such as `token:ci` or `secret:games`. Null where the service did it by itself."),
+		"actor":          text("On whose behalf it happened, such as `token:ci` or `secret:5f2a90c1`. Null where the service did it by itself."),
 		"address":        text("The address that it was asked from. Null where nobody asked over the network."),
 		"data":           text("More about it, as JSON, for `jsondecode`. Null when there is no more."),
 	}

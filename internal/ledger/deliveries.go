@@ -63,3 +63,17 @@ func (d *Delivery) Domain() sandbox.StoredDelivery {
 		Type: d.Type, OccurredAt: d.OccurredAt.Time(), EnvironmentID: d.EnvironmentID, AgentDID: d.AgentDID, Generation: d.Generation,
 	}
 }
+
+// LastDeliveries returns when each source was received from last, of what is retained.
+func (tx *Tx) LastDeliveries() (map[string]Time, error) {
+	var rows []struct {
+		Source string
+		At     Time
+	}
+	err := tx.db.Model(&Delivery{}).Select("source, max(received_at) AS at").Group("source").Scan(&rows).Error
+	last := make(map[string]Time, len(rows))
+	for _, r := range rows {
+		last[r.Source] = r.At
+	}
+	return last, unavailable("reading deliveries", err)
+}

@@ -4,7 +4,7 @@ import "context"
 
 // Actor is who asked for a change, as events tell it. The zero Actor is the service itself.
 type Actor struct {
-	// Name is "token:<name>" or "secret:<name>" of who asked over HTTP, or who works on the ledger itself.
+	// Name is "token:<name>" or "secret:<id>" of who asked over HTTP, or who works on the ledger itself.
 	Name string
 	// Address is where the request came from, "" when that was no network.
 	Address string

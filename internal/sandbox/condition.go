@@ -57,7 +57,7 @@ type Delivery struct {
 	ID string
 	// Body is the message as received, kept as bytes.
 	Body []byte
-	// Source says who was authenticated, such as "secret:1" or "token:game-server".
+	// Source says who was authenticated, such as "secret:5f2a90c1" or "token:game-server".
 	Source    string
 	Condition Condition
 }
@@ -89,7 +89,7 @@ var DeliveryStatuses = []DeliveryStatus{DeliveryApplied, DeliveryStale, Delivery
 type StoredDelivery struct {
 	ID         string    `json:"id"`
 	ReceivedAt time.Time `json:"received_at"`
-	// Source says who was authenticated, such as "secret:1" or "token:game-server".
+	// Source says who was authenticated, such as "secret:5f2a90c1" or "token:game-server".
 	Source string `json:"source"`
 	// Type, OccurredAt, EnvironmentID, AgentDID and Generation are the condition's.
 	Type          string         `json:"type"`

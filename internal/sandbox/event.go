@@ -82,7 +82,7 @@ type Event struct {
 	EnvironmentID string    `json:"environment_id"`
 	Type          EventType `json:"type"`
 	At            time.Time `json:"at"`
-	// Actor is on whose behalf it happened ("token:ci", "secret:games") and Address where that was asked from;
+	// Actor is on whose behalf it happened ("token:ci", "secret:5f2a90c1") and Address where that was asked from;
 	// empty where the service did it by itself.
 	Actor   string          `json:"actor,omitempty"`
 	Address string          `json:"address,omitempty"`

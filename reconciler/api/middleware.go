@@ -21,7 +21,7 @@ const requestIDLength = 16
 type exchange struct {
 	http.ResponseWriter
 	id     string
-	caller string // for the log: "token:<name>" or "secret:<n>"
+	caller string // for the log: "token:<name>" or "secret:<id>"
 	route  string // "" where there is none
 	status int    // 0: nothing sent yet
 	cause  error  // of a server error, for the log

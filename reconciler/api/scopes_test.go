@@ -245,7 +245,7 @@ func TestEventsTellWhoAskedForChanges(t *testing.T) {
 	}
 	for event, who := range map[sandbox.EventType]string{
 		sandbox.EventEnvironmentCreated: "token:admin 127.0.0.1", sandbox.EventAccepted: "token:admin 127.0.0.1",
-		sandbox.EventConditionApplied: "secret:1 127.0.0.1", sandbox.EventEnded: "secret:1 127.0.0.1",
+		sandbox.EventConditionApplied: w.secret.Source() + " 127.0.0.1", sandbox.EventEnded: w.secret.Source() + " 127.0.0.1",
 	} {
 		if by[event] != who {
 			t.Errorf("%s of %s happened on behalf of %q, want %q", event, l.ID, by[event], who)

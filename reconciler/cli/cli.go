@@ -35,7 +35,7 @@ const (
 
 const long = `Serve leases of sandboxes, and ask a reconciler that serves them.
 
-All commands but serve, doctor, migrate, backup, restore and version ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
+All commands but serve, doctor, secret, migrate, backup, restore and version ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
 --token-file (or SANDBOX_RECONCILER_TOKEN).
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage or an invalid request; 75 out of reach, busy

@@ -76,7 +76,7 @@ func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, err
 		return nil, err
 	}
 	for _, secret := range secrets {
-		if !secret.NotAfter.IsZero() && time.Now().After(secret.NotAfter) {
+		if secret.Ended(time.Now()) {
 			continue
 		}
 		return a.newClient(cmd, client.Config{Sign: func(h http.Header, id string, body []byte) error {

@@ -17,22 +17,16 @@ const maxFile = 1 << 20
 // LoadSecrets reads a file of signing secrets, one per line:
 //
 //	# game servers
-//	whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw not_after=2027-01-01T00:00:00Z
 //	whsec_...
+//	whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw since=2026-01-01T00:00:00Z not_after=2027-01-01T00:00:00Z
 //
 // The file must not be readable or writable by group or others. Errors: Invalid, naming file and line.
 func LoadSecrets(file string) (Secrets, error) {
 	var secrets Secrets
 	err := eachLine(file, func(words []string) error {
-		secret, err := ParseSecret(words[0])
+		secret, err := parseSecretLine(words)
 		if err != nil {
 			return err
-		}
-		for _, option := range words[1:] {
-			value, ok := strings.CutPrefix(option, "not_after=")
-			if secret.NotAfter, err = time.Parse(time.RFC3339, value); err != nil || !ok {
-				return sandbox.Errorf(sandbox.Invalid, "after the secret only not_after=<RFC 3339 time> may stand, such as not_after=2027-01-01T00:00:00Z")
-			}
 		}
 		secrets = append(secrets, secret)
 		return nil
@@ -42,6 +36,28 @@ func LoadSecrets(file string) (Secrets, error) {
 	}
 	return secrets, err
 }
+
+// parseSecretLine reads the words of one line.
+func parseSecretLine(words []string) (Secret, error) {
+	secret, err := ParseSecret(words[0])
+	if err != nil {
+		return secret, err
+	}
+	times := map[string]*time.Time{"since": &secret.Since, "not_after": &secret.NotAfter}
+	for _, option := range words[1:] {
+		key, value, _ := strings.Cut(option, "=")
+		into, known := times[key]
+		if !known {
+			return secret, errSecretLine
+		}
+		if *into, err = time.Parse(time.RFC3339, value); err != nil {
+			return secret, errSecretLine
+		}
+	}
+	return secret, nil
+}
+
+var errSecretLine = sandbox.Errorf(sandbox.Invalid, "after the secret only since=<RFC 3339 time> and not_after=<RFC 3339 time> may stand, such as not_after=2027-01-01T00:00:00Z")
 
 // LoadTokens reads a file of bearer tokens, one per line:
 //

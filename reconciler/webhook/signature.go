@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -40,6 +40,8 @@ const (
 // Secret is one signing key. It never shows in text, JSON or logs.
 type Secret struct {
 	key []byte
+	// Since is when it was made, zero where nobody wrote it down.
+	Since time.Time
 	// NotAfter is when it stops being accepted; zero means never.
 	NotAfter time.Time
 }
@@ -67,6 +69,18 @@ func ParseSecret(text string) (Secret, error) {
 	}
 	return Secret{key: key}, nil
 }
+
+// ID names the secret where it is not known, as in logs and events: a hash of 256 random bits tells nothing of them.
+func (s Secret) ID() string {
+	sum := sha256.Sum256(append([]byte("webhook secret "), s.key...))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Source names the secret as the origin of a delivery: "secret:<id>".
+func (s Secret) Source() string { return "secret:" + s.ID() }
+
+// Ended reports whether the secret is no longer accepted.
+func (s Secret) Ended(now time.Time) bool { return !s.NotAfter.IsZero() && now.After(s.NotAfter) }
 
 func (Secret) String() string { return "webhook secret (hidden)" }
 
@@ -116,7 +130,7 @@ func CheckID(id string) error {
 type Secrets []Secret
 
 // Verify authenticates a message received now and returns its id and which secret signed it,
-// "secret:1" for the first. Errors: Unauthenticated; the text says why and is for the receiver's
+// as its Source. Errors: Unauthenticated; the text says why and is for the receiver's
 // log alone, a sender is told nothing.
 func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source string, err error) {
 	id, timestamp, signatures, err := messageHeaders(h)
@@ -130,8 +144,8 @@ func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source s
 	if age := now.Sub(sent); age > Tolerance || age < -Tolerance {
 		return "", "", refused("message %s was signed %v away from this clock, more than %v", id, age.Round(time.Second), Tolerance)
 	}
-	for i, secret := range s {
-		if len(secret.key) < minKey || (!secret.NotAfter.IsZero() && now.After(secret.NotAfter)) {
+	for _, secret := range s {
+		if len(secret.key) < minKey || secret.Ended(now) {
 			continue
 		}
 		want := secret.mac(id, timestamp, body)
@@ -139,7 +153,7 @@ func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source s
 			encoded, isV1 := strings.CutPrefix(signature, "v1,")
 			got, err := base64.StdEncoding.Strict().DecodeString(encoded)
 			if isV1 && err == nil && hmac.Equal(got, want) {
-				return id, fmt.Sprintf("secret:%d", i+1), nil
+				return id, secret.Source(), nil
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func TestVerifyAcceptsAndSignMakesThePublishedVector(t *testing.T) {
 		t.Errorf("Sign made %s, the vector is %s", got, vectorSignature)
 	}
 	id, source, err := webhook.Secrets{key}.Verify(headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature), []byte(vectorBody), now)
-	if err != nil || id != vectorID || source != "secret:1" {
+	if err != nil || id != vectorID || source != key.Source() {
 		t.Errorf("Verify = %q, %q, %v", id, source, err)
 	}
 }
@@ -142,11 +142,11 @@ func TestSeveralSecretsAreActiveUntilTheyEnd(t *testing.T) {
 		by   []webhook.Secret
 		want string
 	}{
-		"the old one":                  {now, []webhook.Secret{old}, "secret:1"},
-		"the new one":                  {now, []webhook.Secret{current}, "secret:2"},
-		"both, as a sender in between": {now, []webhook.Secret{current, old}, "secret:1"},
-		"a stranger's and a good one":  {now, []webhook.Secret{secret(t, webhook.NewSecret()), current}, "secret:2"},
-		"the new one after the end":    {now.Add(2 * time.Hour), []webhook.Secret{current}, "secret:2"},
+		"the old one":                  {now, []webhook.Secret{old}, old.Source()},
+		"the new one":                  {now, []webhook.Secret{current}, current.Source()},
+		"both, as a sender in between": {now, []webhook.Secret{current, old}, old.Source()},
+		"a stranger's and a good one":  {now, []webhook.Secret{secret(t, webhook.NewSecret()), current}, current.Source()},
+		"the new one after the end":    {now.Add(2 * time.Hour), []webhook.Secret{current}, current.Source()},
 		"the old one after its end":    {now.Add(2 * time.Hour), []webhook.Secret{old}, ""},
 		"a stranger's":                 {now, []webhook.Secret{secret(t, webhook.NewSecret())}, ""},
 	} {
