@@ -29,6 +29,14 @@ type serving struct {
 	generate, check bool
 }
 
+// What callers may ask for unless it is said. An apply of 50 leases at once takes about 150 requests, a thousand agents that each
+// run a command every two seconds take 500 a second; a program that asks in a loop by mistake asks thousands.
+const (
+	defaultPerToken   = 500
+	defaultPerAddress = 1000
+	defaultFailures   = 60
+)
+
 // NewServeCommand returns the command `reconciler serve`.
 func NewServeCommand(version string) *cobra.Command {
 	s := &serving{Config: Config{Version: version}}
@@ -146,9 +154,9 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM `file` of the server's certificate, with those between it and its authority (default: no TLS)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "PEM `file` of the certificate's key")
 	f.StringSliceVar(&c.TrustedProxies, "trusted-proxy", nil, "`network` of proxies in front of it, as 10.0.0.0/8, whose X-Forwarded-For and X-Forwarded-Proto are believed (default: none; may be repeated)")
-	f.Float64Var(&c.Limits.PerToken, "rate-limit-token", 0, "`requests` a second with one token, of which those of two seconds may come at once (default: no limit)")
-	f.Float64Var(&c.Limits.PerAddress, "rate-limit-address", 0, "`requests` a second from one address, of which those of two seconds may come at once (default: no limit)")
-	f.IntVar(&c.Limits.Failures, "auth-failures", 60, "`failures` to authenticate a minute from one address, beyond which it is refused unseen; 0: no limit")
+	f.Float64Var(&c.Limits.PerToken, "rate-limit-token", defaultPerToken, "`requests` a second with one token, conditions apart, of which those of two seconds may come at once; 0: no limit")
+	f.Float64Var(&c.Limits.PerAddress, "rate-limit-address", defaultPerAddress, "`requests` a second from one address, conditions apart, of which those of two seconds may come at once; 0: no limit")
+	f.IntVar(&c.Limits.Failures, "auth-failures", defaultFailures, "`failures` to authenticate a minute that one address is told of, beyond which they are put off; 0: no limit")
 	f.BoolVar(&c.Dashboard, "dashboard", true, "serve the dashboard, pages for people, below /ui/ beside the API")
 	f.BoolVar(&c.Insecure, "insecure", false, "let other machines reach it without TLS")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")

@@ -18,10 +18,11 @@ const maxCallers = 8192
 // fills by the rate.
 type Limits struct {
 	// PerToken and PerAddress are requests a second, of one token and from one address; what comes within two
-	// seconds may come at once. 0 means no limit.
+	// seconds may come at once. 0 means no limit. Conditions do not count: they come in storms, when a game ends, and
+	// are bounded by how many may wait for the ledger. From an address that has failed too often they do count.
 	PerToken, PerAddress float64
-	// Failures is how many failed authentications a minute are answered to one address; beyond them its requests
-	// with tokens of the ledger and signatures are refused unseen. 0 means no limit.
+	// Failures is how many failed authentications a minute are answered to one address as what they are; those
+	// beyond are put off. What authenticates is never refused for what others of the address send. 0 means no limit.
 	Failures int
 }
 
@@ -65,15 +66,9 @@ func (l *limiter) take(caller, what string, now time.Time) error {
 	return l.refusal(b, what, now)
 }
 
-// check is take, and takes nothing.
-func (l *limiter) check(caller, what string, now time.Time) error {
-	if l == nil {
-		return nil
-	}
-	if b := l.bucket(caller); b.TokensAt(now) < 1 {
-		return l.refusal(b, what, now)
-	}
-	return nil
+// isEmpty reports whether nothing could be taken from a caller's bucket.
+func (l *limiter) isEmpty(caller string, now time.Time) bool {
+	return l != nil && l.bucket(caller).TokensAt(now) < 1
 }
 
 func (l *limiter) refusal(b *rate.Limiter, what string, now time.Time) error {
@@ -83,10 +78,22 @@ func (l *limiter) refusal(b *rate.Limiter, what string, now time.Time) error {
 	return p
 }
 
-// noteFailure counts a failed authentication from an address, and returns its error.
+// noteFailure counts a failed authentication from an address, and returns what is answered: its error, or that the
+// address has failed too often.
 func (s *server) noteFailure(address string, err error) error {
-	if problemOf(err).Code == sandbox.Unauthenticated {
-		_ = s.failures.take(address, "", s.now()) // the bucket may be empty: this one was let in before it was
+	if problemOf(err).Code != sandbox.Unauthenticated {
+		return err
+	}
+	if limited := s.failures.take(address, failedTooOften, s.now()); limited != nil {
+		return limited
 	}
 	return err
+}
+
+// limitAddress takes a request from its address's bucket. Errors: CapacityExceeded.
+func (s *server) limitAddress(path, address string) error {
+	if path == conditionsPath && !s.failures.isEmpty(address, s.now()) {
+		return nil
+	}
+	return s.perAddress.take(address, "requests from this address", s.now())
 }

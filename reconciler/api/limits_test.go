@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ func (w *world) wantLimited(a answer, retryAfter string) {
 	}
 }
 
-func TestAnAddressThatFailsTooOftenIsRefused(t *testing.T) {
+func TestFailuresOfAnAddressArePutOffAndNoValidCredential(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.Limits = api.Limits{Failures: 3} })
 	token := string(w.issue(sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeRead}}).Text)
@@ -40,16 +42,46 @@ func TestAnAddressThatFailsTooOftenIsRefused(t *testing.T) {
 	w.wantProblem(ask(webhook.NewToken()), 401, sandbox.Unauthenticated)
 	w.wantLimited(ask(webhook.NewToken()), "20")
 	w.wantLimited(forged(), "20")
-	w.wantLimited(ask(token), "20")
-	if a := w.do("GET", "/v1/environments", ""); a.StatusCode != 200 {
-		t.Errorf("a token of the file is answered with %d", a.StatusCode)
+	for _, good := range []string{token, w.admin} {
+		if a := ask(good); a.StatusCode != 200 {
+			t.Errorf("after failures of its address, a good token is answered with %d", a.StatusCode)
+		}
+	}
+	if a := w.send(w.signed("m-1", w.condition("game.finished", `{"environment_id":"catan-7"}`))); a.StatusCode != 202 {
+		t.Errorf("after failures of its address, a signed condition is answered with %d", a.StatusCode)
 	}
 	if a := w.do("GET", "/livez", "", "Authorization", ""); a.StatusCode != 200 {
 		t.Errorf("a probe is answered with %d", a.StatusCode)
 	}
 	w.Pass(20 * time.Second)
-	if a := ask(token); a.StatusCode != 200 {
-		t.Errorf("when it has come back, its token is answered with %d", a.StatusCode)
+	w.wantProblem(ask(webhook.NewToken()), 401, sandbox.Unauthenticated)
+}
+
+// TestStormsOfConditionsAreNotLimited ends a game: from one address with one secret, and with one token.
+func TestStormsOfConditionsAreNotLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.Limits = api.Limits{PerToken: 1, PerAddress: 1, Failures: 1} })
+	storm := func(of string) (limited int) {
+		for i := range 5 {
+			body := w.condition("game.finished", `{"environment_id":"catan-7"}`)
+			byToken := w.signed(fmt.Sprint(of, "-token-", i), body, func(h http.Header) {
+				h.Del(webhook.HeaderSignature)
+				h.Set("Authorization", "Bearer "+w.admin)
+			})
+			for _, r := range []*http.Request{w.signed(fmt.Sprint(of, "-secret-", i), body), byToken} {
+				if w.send(r).StatusCode == 429 {
+					limited++
+				}
+			}
+		}
+		return limited
+	}
+	if n := storm("peace"); n != 0 {
+		t.Errorf("%d of 10 conditions were refused", n)
+	}
+	w.wantProblem(w.do("GET", "/v1/environments", "", "Authorization", "Bearer "+webhook.NewToken()), 401, sandbox.Unauthenticated)
+	if n := storm("attack"); n == 0 {
+		t.Error("from an address that has failed too often, conditions are not limited")
 	}
 }
 

@@ -115,7 +115,7 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	exchangeOf(r.Context()).route = pattern
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		if err := s.perAddress.take(s.addressOf(r), "requests from this address", s.now()); err != nil {
+		if err := s.limitAddress(r.URL.Path, s.addressOf(r)); err != nil {
 			s.refuse(w, r, err)
 			return
 		}
@@ -176,8 +176,8 @@ func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
 	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: s.addressOf(r)}))
 }
 
-// tokenOf returns whose token a request carries. Errors: Unauthenticated; CapacityExceeded when the token, or the
-// address it comes from, asks too often; Unavailable when the ledger that knows is out of reach.
+// tokenOf returns whose token a request carries. Errors: Unauthenticated; CapacityExceeded when the token
+// asks too often, or the address has failed too often; Unavailable when the ledger that knows is out of reach.
 func (s *server) tokenOf(r *http.Request) (Token, error) {
 	text := bearer(r)
 	if text == "" {
@@ -192,19 +192,19 @@ func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
 	}
+	if r.URL.Path == conditionsPath {
+		return token, nil
+	}
 	return token, s.perToken.take(token.Name, "requests with this token", s.now())
 }
 
-// lookUp finds a token among those in a file, and then, unless the address has failed too often, in the ledger.
+// lookUp finds a token among those in a file, and then in the ledger.
 func (s *server) lookUp(r *http.Request, hash webhook.Hash) (Token, error) {
 	if token, ok := s.written.Load().tokens.Lookup(hash); ok {
 		if token.Expired(s.now()) {
 			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
 		}
 		return token, nil
-	}
-	if err := s.failures.check(s.addressOf(r), failedTooOften, s.now()); err != nil {
-		return Token{}, err
 	}
 	if s.access == nil {
 		return Token{}, s.unauthenticated(wrongToken, nil)
