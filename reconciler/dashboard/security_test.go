@@ -173,11 +173,11 @@ func TestLogInsThatFailAreThrottledByAddressAsTheAPIsAre(t *testing.T) {
 			t.Fatalf("failure %d is answered with %d", i, a.StatusCode)
 		}
 	}
-	a := w.browser().logIn(good)
+	a := w.browser().logIn("sbl_wrong again")
 	if a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") == "" || len(a.Cookies()) != 0 {
-		t.Errorf("after five failures a log-in is answered with %d %v", a.StatusCode, a.Header)
+		t.Errorf("after five failures another is answered with %d %v", a.StatusCode, a.Header)
 	}
-	resp := w.browser().get("/v1/environments", "Authorization", "Bearer "+good)
+	resp := w.browser().get("/v1/environments", "Authorization", "Bearer sbl_wrong")
 	if resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("the API counts for itself: %d", resp.StatusCode)
 	}
@@ -186,9 +186,12 @@ func TestLogInsThatFailAreThrottledByAddressAsTheAPIsAre(t *testing.T) {
 	if a := guess.get("/ui/"); a.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("a guessed log-in is answered with %d", a.StatusCode)
 	}
-	w.Pass(time.Minute)
 	if a := w.browser().logIn(good); a.StatusCode != http.StatusSeeOther {
-		t.Errorf("a minute later a log-in is answered with %d", a.StatusCode)
+		t.Errorf("after failures of its address, a good token's log-in is answered with %d", a.StatusCode)
+	}
+	w.Pass(time.Minute)
+	if a := w.browser().logIn("sbl_wrong"); a.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a minute later a failure is answered with %d", a.StatusCode)
 	}
 }
 
