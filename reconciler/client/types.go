@@ -88,6 +88,12 @@ const (
 // Receipt is the answer to a delivery. It is given only once the delivery is durable.
 type Receipt = sandbox.Receipt
 
+// StoredDelivery is a delivery as it is kept, and what it did.
+type StoredDelivery = sandbox.StoredDelivery
+
+// DeliveryFilter selects deliveries, the latest first; empty fields select all.
+type DeliveryFilter = sandbox.DeliveryFilter
+
 // DiskLimit says what disk_mb is.
 type DiskLimit = sandbox.DiskLimit
 
@@ -396,6 +402,8 @@ const (
 	EventEgressLost = sandbox.EventEgressLost
 	// EventClockStepped is of no environment: the clock was set, and all that it had timed was moved.
 	EventClockStepped = sandbox.EventClockStepped
+	// EventRestored is of no environment: the ledger is a backup's, and what happened since is not in it.
+	EventRestored = sandbox.EventRestored
 	// What happens to tokens is of no environment: its data is a TokenChange.
 	EventTokenCreated = sandbox.EventTokenCreated
 	EventTokenRotated = sandbox.EventTokenRotated
@@ -405,7 +413,7 @@ const (
 // Event is one entry of the append-only log.
 type Event = sandbox.Event
 
-// EventFilter selects events in ascending order.
+// EventFilter selects events, in ascending order unless it says Latest.
 type EventFilter = sandbox.EventFilter
 
 // ExecState is where a command stands.
@@ -692,6 +700,8 @@ const (
 
 	// DriftLeftover: a volume, network or helper of ours whose sandbox or environment is gone.
 	DriftLeftover = sandbox.DriftLeftover
+	// DriftUsage: the backend has counted another usage than the ledger, whose costs stay as they are.
+	DriftUsage = sandbox.DriftUsage
 )
 
 // DriftFinding is one difference between ledger and backend, kept as a record.
