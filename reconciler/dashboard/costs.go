@@ -98,7 +98,7 @@ func (p *page) addCosts(v *costsPage, now time.Time) error {
 		return err
 	}
 	v.Budget = budgets[v.Environment]
-	v.Days = newDayChart(v.Month, days.Rows, v.Budget)
+	v.Days = newDayChart(v.Month, days.Rows)
 	if v.Environment == "" {
 		byEnvironment, err := report(sandbox.CostByEnvironment)
 		if err != nil {
@@ -147,15 +147,12 @@ func sharesOf(rows []sandbox.CostRow, name func(sandbox.CostRow) string) []costR
 	return all
 }
 
-// dayChart shows the days of a month as bars and, against a budget, their sum as a line: 620 by 160 units.
+// dayChart shows the days of a month as bars: 620 by 160 units.
 type dayChart struct {
 	Bars []bar
 	// Highest is the value of the highest bar.
 	Highest sandbox.NanoUSD
-	// Sum is the path of the line, "" without a budget; Limit is the height of the budget.
-	Sum    string
-	Limit  float64
-	Labels []label
+	Labels  []label
 }
 
 // bar is one day.
@@ -172,8 +169,8 @@ const (
 	chartHeight = 140.0
 )
 
-// newDayChart draws a month. The bars have their own scale; the line of sums is drawn against the budget's.
-func newDayChart(month time.Time, rows []sandbox.CostRow, budget *budgetView) *dayChart {
+// newDayChart draws a month, nil where nothing cost anything.
+func newDayChart(month time.Time, rows []sandbox.CostRow) *dayChart {
 	c, byDay := &dayChart{}, map[string]sandbox.NanoUSD{}
 	for _, r := range rows {
 		byDay[r.Day] = r.Gross
@@ -193,30 +190,5 @@ func newDayChart(month time.Time, rows []sandbox.CostRow, budget *budgetView) *d
 			c.Labels = append(c.Labels, label{round(x + step/2), itoa(int64(i + 1))})
 		}
 	}
-	if budget != nil {
-		c.addSum(month, byDay, step, n, budget)
-	}
 	return c
-}
-
-// addSum draws what the month has cost up to the end of each day, against its budget.
-func (c *dayChart) addSum(month time.Time, byDay map[string]sandbox.NanoUSD, step float64, days int, budget *budgetView) {
-	var sum sandbox.NanoUSD
-	top := float64(max(budget.Monthly, budget.Spent)) * 1.05
-	height := func(n sandbox.NanoUSD) float64 { return chartHeight - chartHeight*float64(n)/top }
-	c.Limit = round(height(budget.Monthly))
-	last := ""
-	for day := range byDay {
-		last = max(last, day)
-	}
-	points := []point2{{0, height(0)}}
-	for i := range days {
-		day := month.AddDate(0, 0, i).Format(dayLayout)
-		if day > last {
-			break
-		}
-		sum += byDay[day]
-		points = append(points, point2{step * float64(i+1), height(sum)})
-	}
-	c.Sum = pathOf(points)
 }

@@ -1,0 +1,348 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// chromium is a real browser with a fresh profile, driven by a test. What its pages complain of fails the test:
+// errors of scripts, files that are missing, and whatever the content security policy refuses.
+type chromium struct {
+	*world
+	ctx   context.Context
+	shots string
+
+	mu    sync.Mutex // guards what follows
+	quiet bool       // complaints are expected
+}
+
+// long skips tests that need a browser unless long tests are asked for (scripts/test-dashboard prepares them).
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("SANDBOX_TEST_LONG is not set")
+	}
+}
+
+// screenshots is where pictures of pages are written for people to look at.
+func screenshots(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("SANDBOX_SCREENSHOTS")
+	if dir == "" {
+		dir = "../../.tmp/screenshots"
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// startChromium starts a browser; it ends with the test.
+func (w *world) startChromium() *chromium {
+	w.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		w.Fatal("there is no chromium; scripts/test-dashboard installs it")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
+	allocator, free := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, end := chromedp.NewContext(allocator)
+	ctx, timeout := context.WithTimeout(ctx, 10*time.Minute)
+	c := &chromium{world: w, ctx: ctx, shots: screenshots(w.T)}
+	chromedp.ListenTarget(ctx, c.heed)
+	w.Cleanup(func() {
+		timeout()
+		end()
+		free()
+	})
+	c.run(log.Enable(), runtime.Enable(), emulation.SetDeviceMetricsOverride(1280, 900, 1, false))
+	return c
+}
+
+// heed fails the test for what a page complains of.
+func (c *chromium) heed(event any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.quiet {
+		return
+	}
+	switch e := event.(type) {
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.LevelError {
+			c.Errorf("the browser complains of %s: %s", e.Entry.URL, e.Entry.Text)
+		}
+	case *runtime.EventExceptionThrown:
+		c.Errorf("a script fails: %s", e.ExceptionDetails.Error())
+	}
+}
+
+func (c *chromium) run(do ...chromedp.Action) {
+	c.Helper()
+	if err := chromedp.Run(c.ctx, do...); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// open opens a page.
+func (c *chromium) open(path string) {
+	c.Helper()
+	c.run(chromedp.Navigate(c.server.URL+path), chromedp.WaitVisible("main", chromedp.ByQuery))
+}
+
+// text returns what a person reads of what a selector selects, "" while there is no such thing.
+func (c *chromium) text(selector string) (text string) {
+	c.Helper()
+	c.run(chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector), &text))
+	return strings.TrimSpace(text)
+}
+
+// see waits until the page shows a text.
+func (c *chromium) see(text string) {
+	c.Helper()
+	c.eventually("the page shows "+text, func() bool { return strings.Contains(c.text("main"), text) })
+}
+
+func (c *chromium) click(selector string) {
+	c.Helper()
+	c.run(chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible))
+}
+
+// logIn logs in as a person does.
+func (c *chromium) logIn(token string) {
+	c.Helper()
+	c.open("/ui/")
+	c.run(chromedp.SendKeys("#token", token+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible("#environments", chromedp.ByQuery))
+}
+
+// theme has pages shown in light or dark, to a screen of a width.
+func (c *chromium) theme(scheme string, width int64) {
+	c.Helper()
+	c.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		emulation.SetDeviceMetricsOverride(width, 900, 1, width < 600))
+}
+
+// shoot writes a picture of the whole page.
+func (c *chromium) shoot(name string) {
+	c.Helper()
+	var png []byte
+	c.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).Do(ctx)
+		return err
+	}))
+	if err := os.WriteFile(filepath.Join(c.shots, name+".png"), png, 0o644); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// axeSource is axe-core, which scripts/test-dashboard fetches at the version of its lock.
+func axeSource(t *testing.T) string {
+	t.Helper()
+	source, err := os.ReadFile("testdata/axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v: scripts/test-dashboard fetches it", err)
+	}
+	return string(source)
+}
+
+// wantAccessible fails the test for what axe-core finds wrong with the page.
+func (c *chromium) wantAccessible(axe, name string) {
+	c.Helper()
+	var found string
+	c.run(chromedp.Evaluate(axe, nil), chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations.map(v =>
+		({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + " " + n.failureSummary)}))))`, &found,
+		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	var violations []struct {
+		ID, Impact, Help string
+		Nodes            []string
+	}
+	if err := json.Unmarshal([]byte(found), &violations); err != nil {
+		c.Fatal(err)
+	}
+	for _, v := range violations {
+		c.Errorf("%s: %s (%s): %s: %s", name, v.ID, v.Impact, v.Help, strings.Join(v.Nodes, "\n  "))
+	}
+}
+
+// wantNoSidewaysScroll fails the test for a page that is wider than the screen.
+func (c *chromium) wantNoSidewaysScroll(name string) {
+	c.Helper()
+	var over int
+	c.run(chromedp.Evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth", &over))
+	if over > 0 {
+		c.Errorf("%s is %d pixels wider than the screen", name, over)
+	}
+}
+
+// campaign fills a world with what the pages have to show.
+func (w *world) campaign() (l sandbox.Lease, execID string) {
+	w.Helper()
+	w.environment("catan-7", func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD} })
+	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) {
+		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: 12 * sandbox.USD}
+	})
+	w.environment("coding-parser", func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeCoding })
+	day := sandbox.Duration(24 * time.Hour)
+	for i, agent := range []string{"did:plc:z72i7hdynmk6r22z27h6tvur", "did:plc:ewvi7nxzyoun6zhxrhs64oiz", "did:web:agents.example.com:scout", "did:plc:ragtjsm2j2vknwkz3zp4oxrd"} {
+		for _, environment := range []string{"catan-7", "rpg-shadowvale", "coding-parser"}[:1+i%3] {
+			_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment, Settings: sandbox.LeaseSettings{TTL: &day}})
+			if err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+	for range 4 {
+		w.Advance(20 * time.Hour)
+		leases, err := w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Status: sandbox.LeaseActive})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, l := range leases[:len(leases)/2+1] {
+			w.run(l.ID, "echo", "turn taken")
+		}
+	}
+	l = w.acquire("did:plc:44ybard66vv44zksje25o7dz", "catan-7")
+	w.run(l.ID, "false")
+	execID = w.run(l.ID, "echo", "roads 4\nsettlements 3\ncities 1\n")
+	w.Remove(w.acquire("did:plc:vpkhqolt662uhesyj6nxm7ys", "catan-7").SandboxID)
+	w.Pass(time.Second)
+	w.deliver("msg_2KWPBgLlAfxdpx2AI54pPJ85f4W", "agent.death", "rpg-shadowvale", "did:plc:ewvi7nxzyoun6zhxrhs64oiz")
+	w.deliver("msg_27WPBgLlAfxdpx2AI54pPJ85f4W", "game.paused", "catan-7", "")
+	w.Advance(time.Minute)
+	return l, execID
+}
+
+func TestInChromiumALeaseIsWatchedAndExpired(t *testing.T) {
+	t.Parallel()
+	long(t)
+	w := newWorld(t)
+	l, _ := w.campaign()
+	c := w.startChromium()
+	c.open("/ui/leases?environment=catan-7") // leads to the log-in, and back
+	c.run(chromedp.SendKeys("#token", w.token("ops", sandbox.ScopeLease)+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible("#leases table", chromedp.ByQuery))
+	c.click(fmt.Sprintf(`a[href="%s"]`, w.pathOf("{lease}", l, "")))
+	c.see("Timeline")
+	if got := c.text("#head .state"); got != "ready" {
+		t.Errorf("its sandbox is shown as %q", got)
+	}
+	var marked bool
+	c.run(chromedp.Evaluate("document.body.marked = true", nil))
+	if _, err := w.Service.Sleep(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the page shows that it sleeps", func() bool { return c.text("#head .state") == "asleep" })
+	w.run(l.ID, "echo", "seen live")
+	c.see("seen live")
+	if c.run(chromedp.Evaluate("document.body.marked === true", &marked)); !marked {
+		t.Error("the page was reloaded, and not kept")
+	}
+
+	c.click(".button.danger")
+	c.see("cannot be undone")
+	c.click("button.danger")
+	c.see("Ended by")
+	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.EndedBy != sandbox.EndedByRelease {
+		t.Errorf("the lease ended by %q, %v", now.EndedBy, err)
+	}
+	c.open("/ui/costs")
+	c.see("By agent")
+	c.open("/ui/drift?status=all")
+	c.see("vanished")
+}
+
+func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
+	t.Parallel()
+	long(t)
+	axe := axeSource(t)
+	w := newWorld(t)
+	l, execID := w.campaign()
+	c := w.startChromium()
+	c.open("/ui/login")
+	pages := []struct{ name, path string }{
+		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"}, {"leases", "/ui/leases?status=all"},
+		{"lease", "{lease}"}, {"usage", "{lease}/usage"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
+		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"}, {"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"},
+		{"webhook", "/ui/webhook"}, {"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"}, {"error", "/ui/environments/nothing"},
+	}
+	for i, p := range pages {
+		if i == 1 {
+			c.logIn(w.token("operator", sandbox.ScopeAdmin))
+		}
+		if p.name == "error" {
+			c.mu.Lock()
+			c.quiet = true // the browser complains of its status
+			c.mu.Unlock()
+		}
+		for _, look := range []struct {
+			name, scheme string
+			width        int64
+		}{{"light", "light", 1280}, {"dark", "dark", 1280}, {"phone", "light", 390}} {
+			c.theme(look.scheme, look.width)
+			c.open(w.pathOf(p.path, l, execID))
+			name := p.name + "-" + look.name
+			c.wantAccessible(axe, name)
+			c.wantNoSidewaysScroll(name)
+			c.shoot(name)
+		}
+	}
+}
+
+// TestInChromiumTheKeyboardIsEnough reaches and leaves what is on a page by keys alone, and sees where it is.
+func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
+	t.Parallel()
+	long(t)
+	w := newWorld(t)
+	w.campaign()
+	c := w.startChromium()
+	c.logIn(w.token("operator", sandbox.ScopeLease))
+	focus := func() (what struct {
+		Text    string
+		Outline string
+	}) {
+		t.Helper()
+		c.run(chromedp.Evaluate(`({text: document.activeElement.textContent.trim(), outline: getComputedStyle(document.activeElement).outlineStyle})`, &what))
+		return what
+	}
+	var seen []string
+	for range 12 {
+		c.run(chromedp.KeyEvent(kb.Tab))
+		at := focus()
+		if at.Outline == "none" {
+			t.Errorf("the focus on %q cannot be seen", at.Text)
+		}
+		seen = append(seen, at.Text)
+	}
+	if all := strings.Join(seen, ","); !strings.HasPrefix(all, "Skip to the content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Webhook,catan-7") {
+		t.Errorf("the tab key goes through %s", all)
+	}
+	c.open("/ui/")
+	c.run(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab))
+	if at := focus(); at.Text != "catan-7" {
+		t.Errorf("after the link that skips to the content comes %q", at.Text)
+	}
+	c.run(chromedp.KeyEvent(kb.Enter))
+	c.see("Budget of 2026-08")
+}
