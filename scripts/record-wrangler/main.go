@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -106,6 +107,13 @@ func (r *recorded) all() error {
 		}},
 		{"put the secret", func() error { return r.wrangler(string(d.SigningKey), "secret", "put", cloudflare.BindingSigningKey) }},
 		{"deploy the change", func() error { return r.deploy(changed, databaseID) }},
+		{"get credentials", func() error {
+			return r.wrangler("", "containers", "registries", "credentials", localapi.RegistryDomain, "--push", "--pull", "--expiration-minutes", "15")
+		}},
+		{"delete the application", r.deleteApplication},
+		{"delete the worker", func() error { return r.wrangler("", "delete", "--force") }},
+		{"delete the database", func() error { return r.wrangler("", "d1", "delete", d.Name, "--skip-confirmation") }},
+		{"delete the bucket", func() error { return r.wrangler("", "r2", "bucket", "delete", d.Name) }},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -178,9 +186,21 @@ func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 	return r.wrangler("", "deploy")
 }
 
+// deleteApplication has wrangler delete the one container application.
+func (r *recorded) deleteApplication() error {
+	id, err := r.onlyID("/containers/applications")
+	if err != nil {
+		return err
+	}
+	return r.wrangler("", "containers", "delete", id)
+}
+
 // databaseID asks for the id of the one database.
-func (r *recorded) databaseID() (string, error) {
-	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url+"/accounts/"+recording.Account+"/d1/database", nil)
+func (r *recorded) databaseID() (string, error) { return r.onlyID("/d1/database") }
+
+// onlyID asks for the id of the one thing of a list.
+func (r *recorded) onlyID(list string) (string, error) {
+	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url+"/accounts/"+recording.Account+list, nil)
 	if err != nil {
 		return "", err
 	}
@@ -191,13 +211,13 @@ func (r *recorded) databaseID() (string, error) {
 	}
 	defer answer.Body.Close()
 	var envelope struct {
-		Result []struct{ UUID string }
+		Result []struct{ UUID, ID string }
 	}
 	if err := json.NewDecoder(answer.Body).Decode(&envelope); err != nil {
 		return "", err
 	}
 	if len(envelope.Result) != 1 {
-		return "", fmt.Errorf("there are %d databases, not one", len(envelope.Result))
+		return "", fmt.Errorf("%s has %d, not one", list, len(envelope.Result))
 	}
-	return envelope.Result[0].UUID, nil
+	return cmp.Or(envelope.Result[0].UUID, envelope.Result[0].ID), nil
 }

@@ -57,6 +57,27 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 	if diff := cmp.Diff(aligned(second, secret[0].Body), ours(recording.Changed()), sameBindings); diff != "" {
 		t.Errorf("a change: wrangler's requests and ours differ:\n%s", diff)
 	}
+	if err := d.Delete(t.Context(), recording.Subject().Name); err != nil {
+		t.Fatal(err)
+	}
+	var removals []recording.Request
+	for _, step := range []string{"delete the application", "delete the worker", "delete the database", "delete the bucket", "get credentials"} {
+		if len(wrangler.Steps[step]) == 0 {
+			t.Errorf("the recording has nothing of %q", step)
+		}
+		removals = append(removals, wrangler.Steps[step]...)
+	}
+	if diff := cmp.Diff(withoutService(removals), recorder.Take()); diff != "" {
+		t.Errorf("a removal: wrangler's requests and ours differ:\n%s", diff)
+	}
+}
+
+// withoutService has wrangler delete a Worker by the path that Cloudflare documents, and not by the one of its dashboard.
+func withoutService(requests []recording.Request) []recording.Request {
+	for i := range requests {
+		requests[i].Path = strings.Replace(requests[i].Path, "/workers/services/", "/workers/scripts/", 1)
+	}
+	return requests
 }
 
 // sameBindings disregards the order of bindings.

@@ -50,6 +50,8 @@ func (s *Server) routeWorkers() {
 	for _, path := range []string{"/workers/scripts/{name}", "/workers/services/{name}"} {
 		s.onScript("DELETE "+path, s.deleteScript)
 	}
+	// Before it deletes a Worker, wrangler looks for the namespaces of its static files.
+	s.handle("GET /storage/kv/namespaces", func(*http.Request, []byte) answer { return ok([]any{}) })
 	s.onScript("GET /workers/services/{name}", serviceOf)
 	s.onScript("GET /workers/workers/{name}", func(w *script, _ *http.Request, _ []byte) answer {
 		return ok(map[string]any{"id": w.name, "name": w.name, "subdomain": map[string]bool{"enabled": w.routed, "previews_enabled": false}})

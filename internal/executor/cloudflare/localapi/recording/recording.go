@@ -74,7 +74,8 @@ func (c *Recorder) keep(r *http.Request, body []byte) error {
 	kept := Request{Method: r.Method, Path: c.named("/" + path), Query: r.URL.RawQuery}
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case len(body) == 0:
+	case len(body) == 0 || r.Method == http.MethodDelete: // what a deletion has for a body says nothing
+		err = nil
 	case err == nil && kind == "multipart/form-data":
 		kept.Body, kept.Parts, err = c.upload(body, parameters["boundary"])
 	default: // wrangler says of some of its JSON that it is text
