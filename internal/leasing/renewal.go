@@ -3,6 +3,7 @@ package leasing
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -38,9 +39,15 @@ func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	return true
 }
 
-// renewNow tells a backend what it is owed, also where no loop does. What fails is recorded, and tried again.
+// renewWait is how long a caller waits for a backend to know of a renewal, which holds once the ledger has it.
+const renewWait = time.Second
+
+// renewNow tells a backend what it is owed, also where no loop does. What takes longer goes on, and what fails is
+// recorded, and tried again.
 func (e *Engine) renewNow(ctx context.Context, sandboxID string) {
-	if err := e.Work(ctx, sandboxID); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, renewWait)
+	defer cancel()
+	if err := e.Work(ctx, sandboxID); err != nil && ctx.Err() == nil {
 		e.log.Warn("leasing: telling a sandbox that it is used", "sandbox", sandboxID, "error", err)
 	}
 }

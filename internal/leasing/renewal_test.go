@@ -218,6 +218,35 @@ func TestABackendThatCannotBeToldHoldsUpNoUse(t *testing.T) {
 	})
 }
 
+// TestARenewalHoldsBeforeItsBackendAnswers has the backend hang: the ledger has the renewal, and the step goes on.
+func TestARenewalHoldsBeforeItsBackendAnswers(t *testing.T) {
+	inKeptWorld(t, func(w *world, l sandbox.Lease) {
+		later(restAfter / 2)
+		answer := make(chan struct{})
+		w.backend.Fault(fake.OpRenew, func(ctx context.Context) error {
+			select {
+			case <-answer:
+				return nil
+			case <-ctx.Done():
+				return away
+			}
+		})
+		began := time.Now()
+		got, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second || !got.ExpiresAt.After(l.ExpiresAt) {
+			w.Errorf("renewing took %v, and it expires at %v", took, got.ExpiresAt)
+		}
+		close(answer)
+		later(restAfter) // from the renewal on it has not rested
+		if o := w.seen(l); o.State != sandbox.StateRunning {
+			w.Errorf("the backend says %+v", o)
+		}
+	})
+}
+
 // TestABackendWithoutTimeIsToldNothing: what others need changes nothing there.
 func TestABackendWithoutTimeIsToldNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
