@@ -8,7 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
@@ -19,18 +23,30 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case "reconciler":
-			os.Exit(cli.Run(context.Background(), cli.New(version, reconciler.Commands(version)...), os.Args[2:]))
-		case "plan-summary":
-			os.Exit(cli.Run(context.Background(), plansummary.NewCommand(), os.Args[2:]))
-		}
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") { // Terraform gives no arguments
+		os.Exit(cli.Run(context.Background(), newCommand(), os.Args[1:]))
 	}
 	if err := serveProvider(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// newCommand returns the program as a command line.
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "terraform-provider-sandbox",
+		Short:         "Lease sandboxes to agents",
+		Long:          "Lease sandboxes to agents. Without a command this is a provider, which Terraform starts.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return sandbox.Errorf(sandbox.Invalid, "there is no command %q; see %s help", args[0], cmd.CommandPath())
+		},
+	}
+	root.AddCommand(cli.New(version, reconciler.Commands(version)...), plansummary.NewCommand())
+	return root
 }
 
 func serveProvider() error {

@@ -50,7 +50,6 @@ func New(version string, own ...*cobra.Command) *cobra.Command {
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "terraform-provider-sandbox reconciler"},
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

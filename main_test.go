@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"terraform-provider-sandbox": main})
+}
+
+// TestCommandLine runs the scripts: the program as its users call it, beside a reconciler that has the environment
+// catan-7 with ann's lease, on a ledger and a backend of the script's own.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/script",
+		Setup: func(e *testscript.Env) error { return serve(t, e) },
+		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "envfrom": envFrom},
+	})
+}
+
+// serve starts the reconciler of a script.
+func serve(t *testing.T, e *testscript.Env) error {
+	env, store := inprocess.NewStored(t)
+	text, signing := webhook.NewToken(), webhook.NewSecret()
+	token, err := webhook.MakeToken("ops", text)
+	if err != nil {
+		return err
+	}
+	secret, err := webhook.ParseSecret(signing)
+	if err != nil {
+		return err
+	}
+	_, err = env.Service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "suite", EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: "player:1", Network: sandbox.NetworkNone}})
+	if err == nil {
+		_, err = env.Service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
+	}
+	if err != nil {
+		return err
+	}
+	env.Advance(time.Minute)
+	// Senders sign by the machine's clock, so that is the API's; the service has its own.
+	handler, err := api.New(api.Config{Service: env.Service, Access: access.New(access.Config{Store: store}), Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}})
+	if err != nil {
+		return err
+	}
+	server := httptest.NewServer(handler)
+	e.Defer(server.Close)
+	e.Setenv("SANDBOX_RECONCILER_URL", server.URL)
+	e.Setenv("SANDBOX_RECONCILER_TOKEN", text)
+	return os.WriteFile(filepath.Join(e.WorkDir, "webhook-secrets"), []byte(signing+"\n"), 0o600)
+}
+
+// exits runs a program, and checks the code that it ends with: exits 2 terraform-provider-sandbox ...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENT...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%s ends with %d, not %d", args[1], got, want)
+	}
+}
+
+// envFrom sets a variable to what a file holds: envfrom NAME FILE
+func envFrom(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: envfrom NAME FILE")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
+}
