@@ -63,6 +63,7 @@ func serve(t *testing.T, e *testscript.Env) error {
 	}
 	server := httptest.NewServer(handler)
 	e.Defer(server.Close)
+	e.Setenv("TZ", "UTC")
 	e.Setenv("SANDBOX_RECONCILER_URL", server.URL)
 	e.Setenv("SANDBOX_RECONCILER_TOKEN", text)
 	return os.WriteFile(filepath.Join(e.WorkDir, "webhook-secrets"), []byte(signing+"\n"), 0o600)

@@ -28,7 +28,9 @@ Exit codes: 0 every rule is kept; 1 something breaks a rule, or an instance coul
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "holding sandboxes against the rules")
 			report, err := service.Audit(cmd.Context(), r)
+			stop()
 			if err != nil {
 				return err
 			}

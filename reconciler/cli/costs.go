@@ -42,7 +42,9 @@ account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of th
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "adding up costs")
 			report, err := service.Costs(cmd.Context(), q)
+			stop()
 			if err != nil {
 				return err
 			}

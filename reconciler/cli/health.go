@@ -20,7 +20,9 @@ func (a *app) usage() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "sampling the sandbox")
 			u, err := service.LeaseUsage(cmd.Context(), sandbox.LeaseRef{ID: args[0]})
+			stop()
 			if err != nil {
 				return err
 			}
@@ -64,7 +66,9 @@ func (a *app) health() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "looking at the sandbox")
 			h, err := service.LeaseHealth(cmd.Context(), sandbox.LeaseRef{ID: args[0]})
+			stop()
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,9 @@ the second time, and is older than two minutes.`,
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "comparing the backends with the ledger")
 			report, err := service.Sweep(cmd.Context(), r)
+			stop()
 			if err != nil {
 				return err
 			}
@@ -71,7 +73,9 @@ destroyed by a later sweep.`,
 			if err != nil {
 				return err
 			}
+			stop := Progress(cmd, "looking for sandboxes and taking them in")
 			report, err := service.Adopt(cmd.Context(), r)
+			stop()
 			if err != nil {
 				return err
 			}

@@ -24,20 +24,32 @@ func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
-	t := &table{w: tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)}
+	t := newTable(cmd.OutOrStdout(), inColour(cmd.OutOrStdout()))
 	fill(t)
 	return t.w.Flush()
 }
 
-// table is columns of text. The writer behind it keeps the first error for Flush.
-type table struct{ w *tabwriter.Writer }
+// table is columns of text under a first row of titles. The writer behind it keeps the first error for Flush.
+type table struct {
+	w      *tabwriter.Writer
+	colour bool
+	rows   int
+}
+
+func newTable(w io.Writer, colour bool) *table {
+	return &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), colour: colour}
+}
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
 		if cells[i] = clean(cells[i]); cells[i] == "" {
 			cells[i] = "-"
 		}
+		if t.colour {
+			cells[i] = paint(cells[i], t.rows == 0)
+		}
 	}
+	t.rows++
 	line := strings.Join(cells, "\t") + "\n"
 	_, _ = io.WriteString(t.w, line) // kept for Flush
 }

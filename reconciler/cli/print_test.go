@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bytes"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -26,5 +29,29 @@ func TestLengthsAreShownInTwoUnits(t *testing.T) {
 		if got := length(seconds); got != want {
 			t.Errorf("%v s is shown as %s, want %s", seconds, got, want)
 		}
+	}
+}
+
+func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
+	t.Parallel()
+	shown := func(colour bool) string {
+		var b bytes.Buffer
+		table := newTable(&b, colour)
+		table.row("LEASE", "STATUS", "REMARK")
+		table.row("did:plc:ann::catan-7", string(sandbox.LeaseActive), "")
+		table.row("did:plc:bo::catan-7", string(sandbox.SandboxFailed), "\x1b[31mred")
+		if err := table.w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	coloured := shown(true)
+	for _, want := range []string{bold + "STATUS" + end, green + "active" + end, red + "failed" + end, plain + "did:plc:ann::catan-7" + end, " [31mred"} {
+		if !strings.Contains(coloured, want) {
+			t.Errorf("%q is not in %q", want, coloured)
+		}
+	}
+	if without := regexp.MustCompile(`\x1b\[[0-9]+m`).ReplaceAllString(coloured, ""); without != shown(false) {
+		t.Errorf("without colours it is\n%swant\n%s", without, shown(false))
 	}
 }
