@@ -1,4 +1,6 @@
 -- +goose Up
+-- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- +goose StatementBegin
 -- PostgreSQL begins with schema 2: this is what SQLite has after its migrations 1 and 2. What rows
 -- are sorted or ranged by is compared as bytes, as there.
 
@@ -516,7 +518,6 @@ CREATE INDEX logins_expires ON logins (expires_at);
 -- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
 -- had it. It is a function so that what it reads was committed before it had the lock: a single
 -- statement would read as of the moment at which it began to wait.
--- +goose StatementBegin
 CREATE FUNCTION begin_commit(OUT moment BIGINT, OUT oldest_program BIGINT) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock((1935830883::BIGINT << 32) | to_regclass('ledgers')::oid::BIGINT);

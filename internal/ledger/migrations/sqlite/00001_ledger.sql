@@ -1,4 +1,6 @@
 -- +goose Up
+-- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- +goose StatementBegin
 -- Times are Unix microseconds in UTC, 0 meaning "not yet"; money is nano-US-dollars.
 
 -- One row: which ledger this is, and which programs may read it.
@@ -174,6 +176,7 @@ CREATE TABLE drift_findings (
 );
 CREATE UNIQUE INDEX drift_findings_open ON drift_findings (sandbox_id, kind, field) WHERE resolved_at = 0;
 CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
+-- +goose StatementEnd
 
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.

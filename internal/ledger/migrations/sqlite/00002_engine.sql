@@ -1,4 +1,6 @@
 -- +goose Up
+-- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- +goose StatementBegin
 -- Warm pools, costs by day and the clock.
 
 -- A program of schema 1 would wake a pool's sandbox without telling it whose it is now.
@@ -385,6 +387,7 @@ CREATE TABLE logins (
     expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX logins_expires ON logins (expires_at);
+-- +goose StatementEnd
 
 -- +goose Down
 -- Migrations are additive; an older schema is restored from a backup.
