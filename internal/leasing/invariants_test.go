@@ -381,6 +381,9 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 		switch {
 		case billed && s.EndedBy == sandbox.EndedByVanished:
 			// It was last used when it was last there, and is only to be cleaned up.
+		case s.Desired == ledger.Gone && s.Phase == sandbox.PhaseAwake && p.boxes[id].State != sandbox.StateRunning && len(open) == 1:
+			// What is to go and had stopped is counted so once a removal that failed has seen it.
+			want = open
 		case billed:
 			want = []sandbox.Phase{s.Phase}
 		}
