@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/logtest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
@@ -39,31 +39,13 @@ type world struct {
 	catan  string // a token for the environments catan-*
 	secret webhook.Secret
 	client *http.Client
-	log    *logged
-}
-
-// logged collects what the server logs.
-type logged struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log    *logtest.Buffer
 }
 
 func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
 	t.Helper()
 	env, store := inprocess.NewStored(t)
-	w := &world{T: t, Env: env, store: store, admin: webhook.NewToken(), catan: webhook.NewToken(), log: &logged{}}
+	w := &world{T: t, Env: env, store: store, admin: webhook.NewToken(), catan: webhook.NewToken(), log: &logtest.Buffer{}}
 	c := api.Config{Service: w.Service, Access: access.New(access.Config{Store: store}), Version: "1.2.3", Now: w.Now, Logger: slog.New(slog.NewJSONHandler(w.log, nil))}
 	for _, token := range []struct {
 		name, text   string

@@ -18,7 +18,7 @@ type line struct {
 	Name string
 	// Path is that of the line, Area the same closed at the bottom.
 	Path, Area string
-	// Limit is at what height the limit lies; Over: it is above the chart.
+	// Limit is at what height the limit lies; Above: it is above the chart, or there is none.
 	Limit float64
 	Above bool
 }

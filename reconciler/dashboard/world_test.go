@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,25 +37,7 @@ type world struct {
 	store    *ledger.Store
 	registry *access.Registry
 	server   *httptest.Server
-	log      *logged
-}
-
-// logged collects what the server logs.
-type logged struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log      *logtest.Buffer
 }
 
 func newWorld(t *testing.T, change ...func(*api.Config, *dashboard.Config)) *world {
@@ -67,7 +49,7 @@ func newWorld(t *testing.T, change ...func(*api.Config, *dashboard.Config)) *wor
 // serve serves a dashboard of a service until the test ends.
 func serve(t *testing.T, env servicetest.Env, store *ledger.Store, change ...func(*api.Config, *dashboard.Config)) *world {
 	t.Helper()
-	w := &world{T: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logged{}}
+	w := &world{T: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logtest.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ac := api.Config{Service: w.Service, Access: w.registry, Now: w.Now, Logger: log}
 	dc := dashboard.Config{Events: w.Service, Now: w.Now, Logger: log}
