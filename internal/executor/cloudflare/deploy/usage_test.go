@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -37,6 +38,29 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	if m := days[0]; m.CPU != 90500*time.Millisecond || math.Abs(m.MemoryMBSeconds-3600*256) > 1e-6 || math.Abs(m.DiskMBSeconds-3600*2000) > 1e-6 {
 		t.Errorf("the first day is %+v", m)
 	}
+}
+
+// TestAnExecutorReadsWhatWasCountedOfAnEnvironment: an environment's usage is that of its deployment, on its account.
+func TestAnExecutorReadsWhatWasCountedOfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := wanted()
+	w.deploy(d)
+	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	w.api.Count(d.Name, localapi.Counted{Day: day, CPUSeconds: 90.5})
+	x, err := cloudflare.New(cloudflare.Config{Deployer: w.deployer, MasterKey: "the key of keys"})
+	w.must(err)
+	instance, err := x.Instance(t.Context())
+	w.must(err)
+	ref := sandbox.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: instance}
+	days, err := x.Metered(t.Context(), ref, day, day.AddDate(0, 0, 1))
+	w.must(err)
+	if len(days) != 1 || !days[0].Day.Equal(day) || days[0].CPU != 90500*time.Millisecond {
+		t.Errorf("the days are %+v", days)
+	}
+	ref.Instance = "another account"
+	_, err = x.Metered(t.Context(), ref, day, day.AddDate(0, 0, 1))
+	w.wantCode(err, sandbox.Unavailable)
 }
 
 func TestUsageThatCannotBeReadSaysWhy(t *testing.T) {
