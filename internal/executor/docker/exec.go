@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"io"
 	"strings"
 	"time"
@@ -26,30 +25,31 @@ const (
 	maxDiagnostics = 4 << 10
 )
 
-// errNotTried: an engine took a process and did not try to start it.
-var errNotTried = errors.New("the engine did not try to start it")
-
-// help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first,
-// what it runs is ended too. Errors: as Runner.Exec. An engine that has taken the process may refuse it
-// for the same wrong reason as in attach; what was read of an input cannot be read again.
+// help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first, what it runs is
+// ended too. Errors: as Runner.Exec. An Engine 20.10 may hear of a pause late, from itself, and then take a
+// sandbox that was woken since for a paused one until it hears of that too: so its refusal stands only for a while.
 func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (res wire.Result, err error) {
 	if err := checkHandle(h); err != nil {
 		return res, err
 	}
+	var again bool
 	_ = await(ctx, "the engine starts a process", lateEvents, func(context.Context) (bool, error) {
-		res, err = e.helpOnce(ctx, h, call)
-		return !errors.Is(err, errNotTried) || call.Stdin != nil, nil
+		res, again, err = e.helpOnce(ctx, h, call)
+		return !again, nil
 	}) // after which err is the engine's last word
+	if again {
+		err = e.refused(ctx, h, err)
+	}
 	return res, err
 }
 
-func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
-	var none wire.Result
+// helpOnce is help, which may try it again where the engine has refused it and nothing was read of its input.
+func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.Call) (res wire.Result, again bool, err error) {
 	leave, err := e.gates.start(ctx, sandboxName(h))
 	if err != nil {
-		return none, err
+		return res, false, err
 	}
-	execID, conn, err := e.attach(ctx, h, call)
+	execID, conn, err := e.startHelper(ctx, h, call)
 	ended := make(chan struct{}) // by the engine, which then starts nothing any more
 	if execID == "" {
 		leave()
@@ -59,8 +59,11 @@ func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.C
 			e.awaitStart(execID, ended)
 		})
 	}
-	if err != nil {
-		return none, err
+	switch {
+	case isCode(err, sandbox.Conflict), isCode(err, sandbox.Unavailable):
+		return res, true, err
+	case err != nil:
+		return res, false, e.refused(ctx, h, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, conn.Close)
@@ -77,20 +80,25 @@ func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.C
 	}
 	diagnostics := &helper.Capture{Limit: maxDiagnostics}
 	_, copyErr := stdcopy.StdCopy(out, diagnostics, conn.Reader)
-	res, hasReported := out.Result()
+	report, hasReported := out.Result()
 	hasEnded := hasReported || copyErr == nil && ctx.Err() == nil
 	if hasEnded {
 		close(ended)
 	}
 	if hasReported {
-		return res, nil
+		return report, false, nil
 	}
 	if hasEnded {
-		if err := e.notStarted(ctx, h, execID, out.head.String()); err != nil {
-			return none, err
+		switch err := e.notStarted(ctx, h, execID, out.head.String()); {
+		case isCode(err, sandbox.Unavailable) && call.Stdin == nil:
+			return res, true, err
+		case isCode(err, sandbox.Unavailable): // what was read of an input cannot be read again
+			return res, false, e.refused(ctx, h, err)
+		case err != nil:
+			return res, false, err
 		}
 	}
-	return none, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
+	return res, false, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
 }
 
 // untilReport passes on what a helper writes, and ends its reading with its report: the helper ends then, and
@@ -110,20 +118,7 @@ func (u untilReport) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// attach starts the helper. Its id comes with an error too when the engine may run it all the same. An
-// Engine 20.10 may hear of a pause late, from itself, and then take a sandbox that was woken since for a
-// paused one until it hears of that too: so a refusal stands only for a while.
-func (e *Executor) attach(ctx context.Context, h sandbox.Handle, call helper.Call) (id string, conn types.HijackedResponse, err error) {
-	_ = await(ctx, "the engine knows that the sandbox is awake", lateEvents, func(context.Context) (bool, error) {
-		id, conn, err = e.startHelper(ctx, h, call)
-		return !isCode(err, sandbox.Conflict) && !isCode(err, sandbox.Unavailable), nil
-	}) // after which err is the engine's last word
-	if err != nil {
-		err = e.refused(ctx, h, err)
-	}
-	return id, conn, err
-}
-
+// startHelper starts the helper. Its id comes with an error too when the engine may run it all the same.
 func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, types.HijackedResponse, error) {
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
@@ -216,20 +211,18 @@ func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
 
 // notStarted tells, of a process whose streams have ended, that the engine never started it: it takes a
 // process, opens the streams, and may only then find that the container is paused, or that its runtime fails.
+// Errors: Unavailable: it did not try to; Failed.
 func (e *Executor) notStarted(ctx context.Context, h sandbox.Handle, execID, said string) error {
 	x, err := e.inspectExec(ctx, execID)
-	mayHaveRun := err != nil || x.Running || x.Pid != 0
-	said = strings.TrimSpace(said)
-	switch {
-	case mayHaveRun:
+	if mayHaveRun := err != nil || x.Running || x.Pid != 0; mayHaveRun {
 		return nil // what becomes of it is for lost to tell
-	case x.ExitCode != 0:
-		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: command: the engine could not start it (code %d): %s", h.SandboxID, x.ExitCode, said).
-			WithReason(sandbox.ReasonExecFailed)
-	default:
-		return e.refused(ctx, h, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: command: %w: %s (retry)", h.SandboxID, errNotTried, said).
-			WithReason(sandbox.ReasonExecFailed))
 	}
+	if x.ExitCode != 0 {
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: command: the engine could not start it (code %d): %s", h.SandboxID, x.ExitCode, strings.TrimSpace(said)).
+			WithReason(sandbox.ReasonExecFailed)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: command: the engine did not try to start it: %s (retry)", h.SandboxID, strings.TrimSpace(said)).
+		WithReason(sandbox.ReasonExecFailed)
 }
 
 // lost ends a command whose result will not come, and explains why.
