@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -150,7 +151,7 @@ func (d *doctor) host(context.Context) {
 	}
 	found := "sandboxes get nothing of this machine"
 	if len(d.Host.Directories)+len(d.Host.Variables) > 0 {
-		found = fmt.Sprintf("environments may use %d directories and %d variables", len(d.Host.Directories), len(d.Host.Variables))
+		found = fmt.Sprintf("environments may use %s and %s", cli.Counted(len(d.Host.Directories), "directory", "directories"), cli.Counted(len(d.Host.Variables), "variable", "variables"))
 	}
 	d.say("host", VerdictOK, found, "")
 }

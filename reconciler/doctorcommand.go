@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 )
 
 // NewDoctorCommand returns the command `reconciler doctor`.
@@ -76,7 +77,7 @@ func verdictOf(symptoms []Symptom) error {
 		}
 	}
 	if len(bad) > 0 {
-		return sandbox.Errorf(sandbox.Failed, "%d problems: %s", len(bad), strings.Join(bad, ", "))
+		return sandbox.Errorf(sandbox.Failed, "%s: %s", cli.Counted(len(bad), "problem", "problems"), strings.Join(bad, ", "))
 	}
 	return nil
 }

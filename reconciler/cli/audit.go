@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -53,7 +50,7 @@ func auditError(report sandbox.AuditReport) error {
 		}
 	}
 	if n := report.Findings(); n > 0 {
-		return sandbox.Errorf(sandbox.Failed, "%d findings: end the leases of these sandboxes, remove these gateways (they are made anew), and find out who changed them", n)
+		return sandbox.Errorf(sandbox.Failed, "%s: end the leases of these sandboxes, remove these gateways (they are made anew), and find out who changed them", Counted(n, "finding", "findings"))
 	}
 	return nil
 }
@@ -104,9 +101,9 @@ func summary(checks []sandbox.AuditCheck) string {
 			skipped++
 		}
 	}
-	text := strconv.Itoa(len(checks)-skipped) + " rules are kept"
+	text := Counted(len(checks)-skipped, "rule is kept", "rules are kept")
 	if skipped > 0 {
-		text += fmt.Sprintf(", %d do not apply", skipped)
+		text += ", " + Counted(skipped, "does not apply", "do not apply")
 	}
 	return text
 }

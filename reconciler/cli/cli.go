@@ -116,7 +116,7 @@ func usage(format string, args ...any) error { return sandbox.Errorf(sandbox.Inv
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usage("%s takes %d arguments, not %d; see --help", cmd.CommandPath(), len(names), len(args))
+			return usage("%s takes %s, not %d; see --help", cmd.CommandPath(), Counted(len(names), "argument", "arguments"), len(args))
 		}
 		return nil
 	}

@@ -275,10 +275,10 @@ func TestAuditEndsWithAnErrorOnAFinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rules are kept", l.SandboxID)
+	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rule is kept", l.SandboxID)
 	w.want(w.run("audit", "--all", "--environment", "catan-7"), cli.ExitDone, "PASS", "F.1", l.ID)
 	w.Weaken(l.SandboxID, "it is privileged")
-	w.want(w.run("audit"), cli.ExitFailed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 findings")
+	w.want(w.run("audit"), cli.ExitFailed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 finding: ")
 	r := w.run("audit", "-o", "json")
 	var report sandbox.AuditReport
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil || report.Findings() != 1 || r.code != cli.ExitFailed {

@@ -18,5 +18,5 @@ func TestUsageAndHealthOfALease(t *testing.T) {
 	w.want(w.run("leases", "health", "did:plc:ann::catan-7"), cli.ExitFailed, "false", "the engine is away")
 	w.want(w.run("leases", "usage", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
 	w.want(w.run("leases", "health", "did:plc:bob::catan-7"), cli.ExitFailed, "did:plc:bob")
-	w.want(w.run("leases", "usage"), cli.ExitUsage, "1 arguments")
+	w.want(w.run("leases", "usage"), cli.ExitUsage, "1 argument, ")
 }

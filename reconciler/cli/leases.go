@@ -101,7 +101,7 @@ func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) err
 				ends, remark = l.EndedAt, string(l.EndedBy)+": "+l.EndReason
 			}
 			if l.LastError != "" {
-				remark = fmt.Sprintf("%s (failed %d times: %s)", remark, l.Attempts, l.LastError)
+				remark = fmt.Sprintf("%s (failed %s: %s)", remark, Counted(l.Attempts, "time", "times"), l.LastError)
 			}
 			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.SandboxState), moment(l.LeasedAt), moment(ends), dollars(l.Cost), l.Owner, remark)
 		}

@@ -80,6 +80,14 @@ func clean(s string) string {
 	}, s)
 }
 
+// Counted shows a number of things.
+func Counted[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // moment shows a time in the local time zone, to the second.
 func moment(t time.Time) string {
 	if t.IsZero() {
