@@ -140,24 +140,45 @@ Files of tokens and webhook secrets are yours.` + settingsOfServe,
 
 func newRestoreCommand() *cobra.Command {
 	k := &custody{}
-	var check, incomplete bool
+	var check, incomplete, inPlace bool
 	cmd := &cobra.Command{
-		Use:   "restore <file>",
+		Use:   "restore <file> | restore --in-place",
 		Short: "Make a ledger of a backup, or check one",
 		Long: `Make the ledger of a backup, where there is none. First the backup is checked from end to end, and whether the keys that
 its secrets are sealed under and the objects of its saved states are there: without them it is refused, unless --incomplete says
 that they will come, or are lost. --check does no more than that. Stop every reconciler of the ledger first.
+
+--in-place is for a ledger that was put back by other means: pg_restore, or a snapshot of its disk. Nothing in such a ledger
+says that it is older than what runs, so that a reconciler would destroy what it does not know: run this before one serves it. It
+is refused while one does, as far as that can be known, and may be repeated.
 
 What happened since the backup was taken is not in it. When the ledger is served again:
 - what lives counts as used at the restoration: no lease ends by its TTL because the backup does not know of its use;
 - leases that have ended since are told as vanished;
 - sandboxes that were made since are left alone, and told as drift (orphan), until "reconciler adopt" takes them in, or
   "reconciler adopt --end" destroys them. None outlives its longest life;
+- what waited in a warm pool when the backup was taken is removed: a lease may have had it since;
 - conditions that were received since are not known: have game servers send them again.` + settingsOfServe,
-		Args: one("the file of the backup"), SilenceUsage: true, SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !inPlace:
+				return one("the file of the backup, or --in-place")(cmd, args)
+			case len(args) > 0 || check || incomplete:
+				return sandbox.Errorf(sandbox.Invalid, "%s --in-place takes no file, no --check and no --incomplete: the ledger is there already; see --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := k.settle(cmd); err != nil {
 				return err
+			}
+			if inPlace {
+				noted, err := ledger.NoteRestored(cmd.Context(), k.LedgerURL, ledger.Options{})
+				if err != nil {
+					return err
+				}
+				return k.print(cmd, restoredInPlace{noted})
 			}
 			stop := cli.Progress(cmd, "checking and restoring the ledger")
 			b, err := k.examine(cmd.Context(), args[0])
@@ -180,7 +201,15 @@ What happened since the backup was taken is not in it. When the ledger is served
 	k.addFlags(cmd.Flags(), "secret-key-file", "state-url")
 	cmd.Flags().BoolVar(&check, "check", false, "check the backup, its keys and its states; restore nothing")
 	cmd.Flags().BoolVar(&incomplete, "incomplete", false, "restore it though keys or states are missing")
+	cmd.Flags().BoolVar(&inPlace, "in-place", false, "note that the ledger was put back by other means (pg_restore, a snapshot)")
 	return cmd
+}
+
+// restoredInPlace is a ledger that knows that it was put back by other means.
+type restoredInPlace struct{ ledger.Restored }
+
+func (r restoredInPlace) lines() [][]string {
+	return [][]string{{"ledger", r.LedgerID}, {"restored at", moment(r.At)}}
 }
 
 // backup is what was backed up or restored.
@@ -238,7 +267,8 @@ func (b backup) lines() [][]string {
 		{"file", fmt.Sprintf("%s, %d bytes, every page and reference is good", b.File, b.Bytes)},
 		{"ledger", fmt.Sprintf("%s, schema %d", b.LedgerID, b.Schema)},
 		{"taken at", taken},
-		{"holds", fmt.Sprintf("%d environments, %d leases, %d living sandboxes, %d events", b.Environments, b.Leases, b.Living, b.Events)},
+		{"holds", strings.Join([]string{cli.Counted(b.Environments, "environment", "environments"), cli.Counted(b.Leases, "lease", "leases"),
+			cli.Counted(b.Living, "living sandbox", "living sandboxes"), cli.Counted(b.Events, "event", "events")}, ", ")},
 	}
 	for _, m := range b.Missing {
 		lines = append(lines, []string{"missing", m})

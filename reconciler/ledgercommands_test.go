@@ -47,7 +47,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	}
 	keepSomething(t, from, sealed)
 
-	wantCommand(t, cli.ExitDone, "1 environments", "backup", "--ledger", from, file)
+	wantCommand(t, cli.ExitDone, "1 environment, ", "backup", "--ledger", from, file)
 	wantCommand(t, cli.ExitFailed, "nothing is overwritten", "backup", "--ledger", from, file)
 	wantCommand(t, cli.ExitUsage, "the file to make", "backup", "--ledger", from)
 	wantCommand(t, cli.ExitUsage, "table or json", "backup", "--ledger", from, dir+"/other", "--output", "xml")

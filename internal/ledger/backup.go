@@ -154,11 +154,7 @@ func markBackup(ctx context.Context, file string, now time.Time) (err error) {
 
 // savePostgres copies the ledger of a PostgreSQL, as it is in one moment, to an empty file.
 func savePostgres(ctx context.Context, rawURL, file string, o Options) (err error) {
-	u, err := parseURL(rawURL)
-	if err != nil {
-		return err
-	}
-	config, err := postgresConfig(u)
+	config, err := postgresAt(rawURL)
 	if err != nil {
 		return err
 	}
@@ -283,11 +279,7 @@ func fillPostgres(ctx context.Context, file, rawURL string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	u, err := parseURL(rawURL)
-	if err != nil {
-		return err
-	}
-	config, err := postgresConfig(u)
+	config, err := postgresAt(rawURL)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -90,6 +91,51 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	}
 	_, err = ledger.Restore(t.Context(), file, url, ledger.Options{})
 	wantCode(t, "beside another ledger's log", err, sandbox.Conflict, "-wal")
+}
+
+// TestALedgerPutBackByOtherMeansKnowsIt: noted again, nothing more is told of it until something has happened.
+func TestALedgerPutBackByOtherMeansKnowsIt(t *testing.T) {
+	t.Parallel()
+	for name, newURL := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := newURL(t)
+			_, err := ledger.NoteRestored(t.Context(), url, ledger.Options{})
+			wantCode(t, "where there is no ledger", err, sandbox.NotFound, "no ledger")
+			served, err := ledger.Open(t.Context(), url, ledger.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			makeEnvironment(t, served, "e")
+			_, err = ledger.NoteRestored(t.Context(), url, ledger.Options{})
+			wantCode(t, "a ledger that is served", err, sandbox.Conflict, "in use")
+			if err := served.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			var moments []time.Time
+			for range 2 {
+				r, err := ledger.NoteRestored(t.Context(), url, ledger.Options{})
+				if err != nil || r.LedgerID != served.ID() {
+					t.Fatalf("it is noted of %s (%v), want %s", r.LedgerID, err, served.ID())
+				}
+				moments = append(moments, r.At)
+			}
+			s := openStore(t, url, ledger.Options{})
+			var at ledger.Time
+			var told []sandbox.Event
+			err = s.Read(t.Context(), func(tx *ledger.Tx) (err error) {
+				if at, err = tx.RestoredAt(); err != nil {
+					return err
+				}
+				told, err = tx.Events(sandbox.EventFilter{Type: string(sandbox.EventRestored)})
+				return err
+			})
+			if err != nil || len(told) != 1 || !told[0].At.Equal(moments[0]) || !at.Time().Equal(moments[1]) || string(told[0].Data) != "{}" {
+				t.Errorf("it was restored at %s and tells %+v (%v); it was noted at %v", at.Time(), told, err, moments)
+			}
+		})
+	}
 }
 
 // TestABackupHasEveryTable keeps the list of what is copied between databases complete.

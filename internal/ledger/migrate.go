@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"io/fs"
 
 	"github.com/pressly/goose/v3"
@@ -79,7 +80,13 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 		return "", sandbox.Errorf(sandbox.Conflict, "the ledger needs a program of schema %d or newer, and this one knows schema %d: upgrade this program", self.MinReader, schemaVersion)
 	}
 	if self.BackedUpAt != 0 {
-		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error { return comeToLife(&Tx{db: db, Now: At(o.Now())}, self) })
+		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
+			tx := &Tx{db: db, Now: At(o.Now())}
+			if err := errors.Join(comeToLife(tx), tx.tellRestored(restored{self.BackedUpAt.Time()})); err != nil {
+				return err
+			}
+			return tx.flushEvents()
+		})
 	}
 	return self.ID, nil
 }

@@ -79,6 +79,15 @@ func openPostgres(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	return s.startWriting(ctx)
 }
 
+// postgresAt is postgresConfig of a URL that is not parsed yet.
+func postgresAt(rawURL string) (*pgx.ConnConfig, error) {
+	u, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return postgresConfig(u)
+}
+
 func postgresConfig(u *url.URL) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(u.String())
 	if err != nil {

@@ -104,13 +104,38 @@ func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.
 	}
 }
 
+// openKey is the advisory lock that who listens on a ledger shares, as long as it does.
+const openKey = "hashtextextended('sandbox ledger open ' || current_schema(), 0)"
+
+// isOpenPostgres reports whether any program has the ledger open, and listens on it.
+func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
+	config, err := postgresAt(rawURL)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, connecting(err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // frees the lock
+	var alone bool
+	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock("+openKey+")").Scan(&alone)
+	return !alone, unavailable("locking the ledger", err)
+}
+
 // listen returns a connection that is told of commits.
 func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, p.config)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{p.channel}.Sanitize()); err != nil {
+	_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{p.channel}.Sanitize())
+	if err == nil {
+		_, err = conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+openKey+")")
+	}
+	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil

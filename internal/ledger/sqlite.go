@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -122,6 +123,24 @@ func migrateSQLite(ctx context.Context, path string, db *gorm.DB, o Options) (st
 		return "", err
 	}
 	return migrate(ctx, goose.DialectSQLite3, pool, db, o)
+}
+
+// isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on it
+// for as long, and who reads it in exclusive mode must be alone.
+func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
+	u, err := parseURL(rawURL)
+	if err != nil {
+		return false, err
+	}
+	db, err := openFile(u.Path, url.Values{"_pragma": {"locking_mode(EXCLUSIVE)"}})
+	if err == nil {
+		_, err = db.ExecContext(ctx, "SELECT count(*) FROM ledgers")
+		err = errors.Join(err, db.Close())
+	}
+	if busy, ok := errors.AsType[*sqlite.Error](err); ok && busy.Code() == sqlite3.SQLITE_BUSY {
+		return true, nil
+	}
+	return false, unavailable("looking who uses the ledger", err)
 }
 
 // sqliteDatabase is what is particular to SQLite.
