@@ -145,11 +145,16 @@ func (f *foundling) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error
 	return f.row(tx.Now, env), l, nil
 }
 
+// fromPool reports whether the sandbox was made for a warm pool: its labels name no lease, whoever has got it since.
+func (f *foundling) fromPool() bool {
+	return f.seen.LeaseID == "" && f.seen.AgentDID == "" && f.seen.Generation == 0
+}
+
 // refusal says why a sandbox cannot be adopted into an environment, "" when it can.
 func (f *foundling) refusal(env *ledger.Environment) string {
 	o := f.seen
 	switch {
-	case o.AgentDID == "" || o.Generation <= 0 || o.LeaseID != sandbox.LeaseID(o.AgentDID, o.EnvironmentID):
+	case !f.fromPool() && (o.AgentDID == "" || o.Generation <= 0 || o.LeaseID != sandbox.LeaseID(o.AgentDID, o.EnvironmentID)):
 		return "its labels name no lease: remove it by hand"
 	case env == nil || env.Status == sandbox.EnvironmentDestroyed || env.Status == sandbox.EnvironmentDeleting:
 		return fmt.Sprintf("there is no environment %s on this ledger: create it first", o.EnvironmentID)
@@ -159,6 +164,8 @@ func (f *foundling) refusal(env *ledger.Environment) string {
 		return "it is being removed"
 	case f.request.End:
 		return ""
+	case f.fromPool():
+		return "it was made for a warm pool, and whether a lease has had it since is not known: adopt it with end, which destroys it"
 	case o.State != sandbox.StateRunning && o.State != sandbox.StatePaused && env.Spec.SleepMode != sandbox.SleepStop:
 		return fmt.Sprintf("it is %s, and its processes are lost: adopt it with end, which destroys it", o.State)
 	case !f.request.DryRun && !f.used.sampled && o.State == sandbox.StateRunning && f.x.Capabilities().CPUTime:
@@ -173,13 +180,20 @@ func (f *foundling) refusal(env *ledger.Environment) string {
 // row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
 func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbox {
 	o := f.seen
-	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: env.Owner}, &o.LeaseID, o.Generation)
+	lease, owner := &o.LeaseID, env.Owner
+	if f.fromPool() {
+		lease, owner = nil, poolOwner
+	}
+	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner}, lease, o.Generation)
 	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
 	if o.LedgerID != f.engine.store.ID() {
 		s.LedgerID = o.LedgerID
 	}
 	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
+	}
+	if f.fromPool() {
+		s.PooledAt = s.LeasedAt
 	}
 	if s.HardDeadline = ledger.At(o.Deadline); s.HardDeadline > 0 {
 		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.HardDeadline-s.LeasedAt))
@@ -219,7 +233,10 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil {
 		return err
 	}
-	if l == nil {
+	switch {
+	case f.fromPool():
+		return nil
+	case l == nil:
 		return tx.CreateLease(&ledger.Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID,
 			CreatedAt: tx.Now, Generation: s.Generation, SandboxID: s.ID})
 	}

@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -216,17 +217,53 @@ func (p *play) stop() {
 	p.players.Wait()
 }
 
-// TestASandboxNewerThanTheBackupIsTakenIn restores a backup that does not know a living sandbox, long after
-// the leases that it does know would have ended, unused.
+// TestASandboxNewerThanTheBackupIsTakenIn restores a backup, or a copy of the disk, that does not know a living
+// sandbox, long after the leases that it does know would have ended, unused.
 func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
+	t.Run("backup", func(t *testing.T) {
+		restoredOlderThanASandbox(t, func(w *world, file string) {
+			if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
+				w.Fatal(err)
+			}
+		}, func(w *world, file string) {
+			if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
+				w.Fatal(err)
+			}
+		})
+	})
+	t.Run("other means", func(t *testing.T) {
+		restoredOlderThanASandbox(t, func(w *world, file string) {
+			w.close()
+			copyFile(w.T, w.path, file)
+			w.open()
+		}, func(w *world, file string) {
+			copyFile(w.T, file, strings.TrimPrefix(w.url, "sqlite://"))
+			if _, err := ledger.NoteRestored(w.Context(), w.url, ledger.Options{Now: w.now}); err != nil {
+				w.Fatal(err)
+			}
+		})
+	})
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file string)) {
+	t.Helper()
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
 		w.acquire("did:plc:gone")
 		file := filepath.Join(filepath.Dir(w.path), "backup")
-		if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
-			w.Fatal(err)
-		}
+		take(w, file)
 		newer := w.acquire(bob)
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID("did:plc:gone", game)}); err != nil {
 			w.Fatal(err)
@@ -234,9 +271,7 @@ func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
 		w.close()
 		later(24 * time.Hour) // both are in use all the time, and the backup does not know
 		w.url = "sqlite://" + filepath.Join(filepath.Dir(w.path), "restored.db")
-		if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
-			w.Fatal(err)
-		}
+		putBack(w, file)
 		w.open()
 		w.startLoop()
 		for range 4 {
@@ -262,5 +297,34 @@ func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
 		w.plantOrphan("later")
 		later(3 * grace)
 		w.wantThere(false, "later")
+	})
+}
+
+// TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody: a lease may have had it since, and with it what an agent left there.
+func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(withPool(1))
+		later(time.Second)
+		w.wantPool(1, 0)
+		file := filepath.Join(filepath.Dir(w.path), "backup")
+		if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
+			w.Fatal(err)
+		}
+		since := w.acquire(ann)
+		later(time.Second)
+		w.close()
+		w.url = "sqlite://" + filepath.Join(filepath.Dir(w.path), "restored.db")
+		if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
+			w.Fatal(err)
+		}
+		w.open()
+		if l := w.acquire(bob); l.SandboxID == since.SandboxID {
+			w.Error("one agent's sandbox was given to another")
+		}
+		w.startLoop()
+		later(time.Second)
+		w.wantThere(false, since.SandboxID)
+		w.wantPool(1, 0)
 	})
 }

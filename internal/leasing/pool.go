@@ -43,12 +43,16 @@ func (e *Engine) TendPools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		restored, err := tx.RestoredAt()
+		if err != nil {
+			return err
+		}
 		for i := range envs {
 			rows, err := tx.PoolSandboxes(envs[i].ID)
 			if err != nil {
 				return err
 			}
-			if p := planPool(&envs[i], rows, tx.Now); len(p.end) > 0 || p.begin > 0 {
+			if p := planPool(&envs[i], rows, restored, tx.Now); len(p.end) > 0 || p.begin > 0 {
 				todo = append(todo, envs[i].ID)
 			}
 		}
@@ -70,7 +74,11 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 	if err != nil {
 		return err
 	}
-	p := planPool(env, rows, tx.Now)
+	restored, err := tx.RestoredAt()
+	if err != nil {
+		return err
+	}
+	p := planPool(env, rows, restored, tx.Now)
 	for _, x := range p.end {
 		if err := e.endLease(tx, x.row, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now}); err != nil {
 			return err
@@ -112,8 +120,8 @@ type pooledEnd struct {
 	reason string
 }
 
-// planPool compares a pool's rows with what its environment wants. Pure.
-func planPool(env *ledger.Environment, rows []ledger.Sandbox, now ledger.Time) (p poolPlan) {
+// planPool compares a pool's rows with what its environment wants, on a ledger that was last restored at a moment. Pure.
+func planPool(env *ledger.Environment, rows []ledger.Sandbox, restored, now ledger.Time) (p poolPlan) {
 	size, why := poolSize(env)
 	var kept []*ledger.Sandbox
 	for i := range rows {
@@ -121,7 +129,7 @@ func planPool(env *ledger.Environment, rows []ledger.Sandbox, now ledger.Time) (
 		if !live(s, 0, now) {
 			continue
 		}
-		if reason := outdated(s, env); reason != "" {
+		if reason := outdated(s, env, restored); reason != "" {
 			p.end = append(p.end, pooledEnd{s, reason})
 			continue
 		}
@@ -168,10 +176,13 @@ func poolSize(env *ledger.Environment) (int64, string) {
 	}
 }
 
-// outdated says why a waiting sandbox is not what a lease would be given now, "" if it is.
-func outdated(s *ledger.Sandbox, env *ledger.Environment) string {
+// outdated says why a waiting sandbox is not what a lease would be given now, "" if it is. What one agent has used
+// is never given to another: of what waited before the ledger was restored nobody knows.
+func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
 	switch {
+	case s.PooledAt < restored:
+		return "the ledger was restored, and a lease may have had it since the backup was taken"
 	case s.Backend != env.Backend || s.Instance != env.Instance:
 		return changed("backend")
 	case s.EnvironmentType != env.Type:
@@ -245,7 +256,11 @@ func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) 
 	if err != nil {
 		return nil, err
 	}
-	s := choose(rows, want, env, tx.Now)
+	restored, err := tx.RestoredAt()
+	if err != nil {
+		return nil, err
+	}
+	s := choose(rows, want, env, restored, tx.Now)
 	if s == nil {
 		return nil, nil
 	}
@@ -263,11 +278,11 @@ func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) 
 
 // choose returns the sandbox that waits longest and can be what is wanted, one asleep before one that
 // is about to sleep.
-func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment, now ledger.Time) *ledger.Sandbox {
+func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment, restored, now ledger.Time) *ledger.Sandbox {
 	var awake *ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
-		if !live(s, 0, now) || outdated(s, env) != "" || s.ClaimedUntil > now || s.Attempts > 0 ||
+		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.ClaimedUntil > now || s.Attempts > 0 ||
 			now.Add(want.MaxLifetime) > s.HardDeadline {
 			continue
 		}

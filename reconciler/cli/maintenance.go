@@ -65,8 +65,9 @@ func (a *app) adopt() *cobra.Command {
 		Long: `Take in the sandboxes that the backends have under a ledger's label and this ledger does not know.
 Their environments must exist: create them first. Each keeps its generation and the deadline that it
 was made with, and is paid for from now on. Give --ledger only for a ledger that is lost: no two
-living ledgers may have the same sandbox. What is not adopted under this ledger's own label is
-destroyed by a later sweep.`,
+living ledgers may have the same sandbox. What was made for a warm pool is adopted with --end only:
+whether a lease has had it since is not known. What is not adopted under this ledger's own label is
+destroyed by a later sweep, unless it is from before the ledger was restored.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)

@@ -12,6 +12,7 @@ var adoptTests = []test{
 	{"AdoptedSandboxOfALostLedgerIsALease", adoptedOfALostLedger},
 	{"AdoptedSandboxKeepsItsDeadline", adoptedSandboxKeepsItsDeadline},
 	{"AdoptedToEndIsDestroyed", adoptedToEndIsDestroyed},
+	{"AdoptTakesFromNoPoolButToDestroy", adoptTakesFromNoPoolButToDestroy},
 	{"AdoptNeedsTheEnvironment", adoptNeedsTheEnvironment},
 	{"AdoptOvertakesNoLivingLease", adoptOvertakesNoLivingLease},
 	{"AdoptTakesNoOldGeneration", adoptTakesNoOldGeneration},
@@ -114,6 +115,29 @@ func adoptedToEndIsDestroyed(w *world) {
 	}
 	if l := w.acquire(bob); l.Generation != 4 {
 		w.Errorf("the next generation is %d, want 4", l.Generation)
+	}
+}
+
+// adoptTakesFromNoPoolButToDestroy plants what was made for a warm pool: whether a lease has had it since, its labels do not tell.
+func adoptTakesFromNoPoolButToDestroy(w *world) {
+	w.environment()
+	w.plant(lostLedger, func(s *sandbox.SandboxSpec) { s.LeaseID, s.AgentDID, s.Generation = "", "", 0 })
+	adopt := func(end bool) sandbox.Adoption {
+		w.Helper()
+		report := must(w.Service.Adopt(w.Context(), sandbox.AdoptRequest{LedgerID: lostLedger, End: end}))(w)
+		if len(report.Sandboxes) != 1 || report.Sandboxes[0].SandboxID != strayID {
+			w.Fatalf("the report is %+v", report)
+		}
+		return report.Sandboxes[0]
+	}
+	w.wantRefused(adopt(false), "adopt it with end, which destroys it")
+	w.wantAdopted(adopt(true))
+	w.Advance(time.Second)
+	if w.Running() != 0 {
+		w.Error("its sandbox is there still")
+	}
+	if leases := must(w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{}))(w); len(leases) != 0 {
+		w.Errorf("it left the leases %+v", leases)
 	}
 }
 
