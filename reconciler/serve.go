@@ -151,7 +151,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
 		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Limits: c.Limits, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
-		Metrics: counts.Handler(engine.Census, c.Logger), Observe: counts.Request,
+		Metrics: counts.Handler(engine.Census, c.Logger), Observer: counts,
 	})
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given) })
 	defer stopReloads()
-	return run(ctx, c, engine, handler, listener, given.certificate, ready)
+	return run(ctx, c, engine, counts, handler, listener, given.certificate, ready)
 }
 
 // servePages adds the dashboard to what is served. Its end is for the caller to call.
@@ -315,7 +315,7 @@ func (c Config) keys() *seal.Keys {
 }
 
 // run serves requests and works on what is due, until ctx ends or one of them fails.
-func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Handler, listener net.Listener, cert *certificate, ready func(string)) error {
+func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.Metrics, handler http.Handler, listener net.Listener, cert *certificate, ready func(string)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// Streams end with the requests' base context, so that a shutdown does not wait for them.
@@ -329,7 +329,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, handler http.Han
 	looped := make(chan struct{})
 	go func() {
 		defer close(looped)
-		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
+		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Observer: counts, Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
 	}()
 	served := make(chan error, 1)
 	go func() {

@@ -39,6 +39,8 @@ func (e *Engine) tell(t *task, out outcome, recorded error) {
 // Census is how many of what there is now.
 type Census struct {
 	Sandboxes []ledger.SandboxCount
+	// Ending is, of each backend, for how long the sandbox is to go by now that is to go for longest; 0 where none is.
+	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.
 	Findings map[sandbox.DriftKind]int64
 	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
@@ -49,8 +51,9 @@ type Census struct {
 
 // Census counts. Errors: Unavailable.
 func (e *Engine) Census(ctx context.Context) (Census, error) {
-	c := Census{Reachable: make(map[sandbox.Backend]bool, len(e.backends))}
+	c := Census{Reachable: make(map[sandbox.Backend]bool, len(e.backends)), Ending: make(map[sandbox.Backend]time.Duration, len(e.backends))}
 	for name, b := range e.backends {
+		c.Ending[name] = 0
 		b.mu.Lock()
 		c.Reachable[name] = b.instance != ""
 		b.mu.Unlock()
@@ -59,6 +62,13 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
 			return err
+		}
+		ended, err := tx.OldestEnded()
+		if err != nil {
+			return err
+		}
+		for name, at := range ended {
+			c.Ending[name] = tx.Now.Time().Sub(at.Time())
 		}
 		if c.Findings, err = tx.CountFindings(); err != nil {
 			return err

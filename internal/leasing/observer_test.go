@@ -52,6 +52,9 @@ func TestAnObserverIsToldOfStepsAndOfHowLateSandboxesAreGone(t *testing.T) {
 			w.Fatalf("a release while nothing can be killed: %v", err)
 		}
 		later(time.Minute)
+		if c, err := w.engine.Census(w.Context()); err != nil || c.Ending[sandbox.Docker] < time.Minute || c.Ending[sandbox.Docker] > 2*time.Minute {
+			w.Errorf("a minute later it is to go for %v: %v", c.Ending[sandbox.Docker], err)
+		}
 		w.backend.Fail(fake.OpKill, nil)
 		later(10 * time.Minute)
 		lines := slices.Compact(told.read())
@@ -89,6 +92,9 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 			if !counts[want] || len(counts) != 3 {
 				w.Errorf("it counts %+v, and not %+v", c.Sandboxes, want)
 			}
+		}
+		if ending, known := c.Ending[sandbox.Docker]; !known || ending != 0 {
+			w.Errorf("nothing is to go, for %v", ending)
 		}
 		if c.Overdue != 0 || len(c.Findings) != 0 || !c.Reachable[sandbox.Docker] {
 			w.Errorf("it is %+v", c)

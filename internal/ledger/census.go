@@ -18,6 +18,22 @@ func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
 	return list, unavailable("counting sandboxes", err)
 }
 
+// OldestEnded returns, of each backend with sandboxes that are to go and are not gone, when the lease of the first of
+// them ended. What is kept for a post-mortem is not among them.
+func (tx *Tx) OldestEnded() (map[sandbox.Backend]Time, error) {
+	var rows []struct {
+		Backend sandbox.Backend
+		Oldest  Time
+	}
+	err := tx.db.Model(&Sandbox{}).Select("backend, min(ended_at) AS oldest").Where("phase <> 'gone' AND desired = 'gone' AND kept_until = 0").
+		Group("backend").Scan(&rows).Error
+	oldest := make(map[sandbox.Backend]Time, len(rows))
+	for _, r := range rows {
+		oldest[r.Backend] = r.Oldest
+	}
+	return oldest, unavailable("looking for sandboxes that are to go", err)
+}
+
 // CountFindings counts open findings of drift.
 func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
 	var rows []struct {

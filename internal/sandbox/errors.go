@@ -90,6 +90,13 @@ const (
 	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
 	ReasonScopeMissing          Reason = "scope_missing"
 	ReasonEnvironmentNotAllowed Reason = "environment_not_allowed"
+	// What is wrong with credentials. A signature's reason says no more: its sender is not known.
+	ReasonTokenMissing   Reason = "token_missing"
+	ReasonTokenUnknown   Reason = "token_unknown"
+	ReasonTokenExpired   Reason = "token_expired"
+	ReasonTokenRevoked   Reason = "token_revoked"
+	ReasonSignatureWrong Reason = "signature_wrong"
+	ReasonLoginEnded     Reason = "login_ended"
 	// ReasonRateLimited: the caller asks for more than its share.
 	ReasonRateLimited Reason = "rate_limited"
 	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.

@@ -77,7 +77,7 @@ func (r *Registry) Authenticate(ctx context.Context, hash webhook.Hash) (webhook
 		r.remember(hash, known{token, now.Add(Staleness)})
 	}
 	if token.Expired(now) {
-		return webhook.Token{}, ended(token.Name, token.ID, "expired", token.NotAfter)
+		return webhook.Token{}, ended(token.Name, token.ID, "expired", token.NotAfter, sandbox.ReasonTokenExpired)
 	}
 	r.noteUse(token.ID, now)
 	return token, nil
@@ -93,15 +93,15 @@ func (r *Registry) find(ctx context.Context, hash webhook.Hash) (webhook.Token, 
 	case err != nil:
 		return webhook.Token{}, err
 	case row == nil:
-		return webhook.Token{}, sandbox.Errorf(sandbox.Unauthenticated, "the token is not known here")
+		return webhook.Token{}, sandbox.Errorf(sandbox.Unauthenticated, "the token is not known here").WithReason(sandbox.ReasonTokenUnknown)
 	case row.RevokedAt != 0:
-		return webhook.Token{}, ended(row.Name, row.ID, "was revoked", row.RevokedAt.Time())
+		return webhook.Token{}, ended(row.Name, row.ID, "was revoked", row.RevokedAt.Time(), sandbox.ReasonTokenRevoked)
 	}
 	return webhook.Token{ID: row.ID, Name: row.Name, Environments: row.Environments, Scopes: row.Scopes, NotAfter: row.ExpiresAt.Time()}, nil
 }
 
-func ended(name, id, how string, at time.Time) error {
-	return sandbox.Errorf(sandbox.Unauthenticated, "token %s (%s) %s at %s: ask for another", name, id, how, at.UTC().Format(time.RFC3339))
+func ended(name, id, how string, at time.Time, reason sandbox.Reason) error {
+	return sandbox.Errorf(sandbox.Unauthenticated, "token %s (%s) %s at %s: ask for another", name, id, how, at.UTC().Format(time.RFC3339)).WithReason(reason)
 }
 
 func (r *Registry) recall(hash webhook.Hash, now time.Time) (webhook.Token, bool) {

@@ -40,7 +40,7 @@ func (r *Registry) LoggedIn(ctx context.Context, id string) (token webhook.Hash,
 		return token, err
 	}
 	if row == nil || !r.store.Now().Before(row.ExpiresAt.Time()) || len(row.TokenHash) != len(token) {
-		return token, sandbox.Errorf(sandbox.Unauthenticated, "you are not logged in any more: log in again")
+		return token, sandbox.Errorf(sandbox.Unauthenticated, "you are not logged in any more: log in again").WithReason(sandbox.ReasonLoginEnded)
 	}
 	return webhook.Hash(row.TokenHash), nil
 }

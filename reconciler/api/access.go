@@ -20,7 +20,8 @@ type scoped struct {
 var _ sandbox.Service = scoped{}
 
 // environment refuses an environment that the token may not touch; "" stands for all of them.
-func (s scoped) environment(id string) error {
+func (s scoped) environment(ctx context.Context, id string) error {
+	exchangeOf(ctx).about("", id)
 	switch {
 	case s.token.Allows(id):
 		return nil
@@ -43,7 +44,8 @@ func (s scoped) everything(what string) error {
 }
 
 // lease refuses a lease in an environment that the token may not touch.
-func (s scoped) lease(id string) error {
+func (s scoped) lease(ctx context.Context, id string) error {
+	exchangeOf(ctx).about(id, "")
 	if len(s.token.Environments) == 0 {
 		return nil
 	}
@@ -51,7 +53,7 @@ func (s scoped) lease(id string) error {
 	if err != nil {
 		return err
 	}
-	return s.environment(environment)
+	return s.environment(ctx, environment)
 }
 
 func (s scoped) owner(named string) string {
@@ -62,7 +64,7 @@ func (s scoped) owner(named string) string {
 }
 
 func (s scoped) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
-	if err := s.environment(p.ID); err != nil {
+	if err := s.environment(ctx, p.ID); err != nil {
 		return sandbox.Environment{}, err
 	}
 	p.Owner = s.owner(p.Owner)
@@ -70,7 +72,7 @@ func (s scoped) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (s
 }
 
 func (s scoped) GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
-	if err := s.environment(id); err != nil {
+	if err := s.environment(ctx, id); err != nil {
 		return sandbox.Environment{}, err
 	}
 	return s.service.GetEnvironment(ctx, id)
@@ -91,21 +93,21 @@ func (s scoped) ListEnvironments(ctx context.Context) ([]sandbox.Environment, er
 }
 
 func (s scoped) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
-	if err := s.environment(id); err != nil {
+	if err := s.environment(ctx, id); err != nil {
 		return sandbox.Environment{}, err
 	}
 	return s.service.ReopenEnvironment(ctx, id)
 }
 
 func (s scoped) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
-	if err := s.environment(d.ID); err != nil {
+	if err := s.environment(ctx, d.ID); err != nil {
 		return err
 	}
 	return s.service.DeleteEnvironment(ctx, d)
 }
 
 func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
-	if err := s.environment(a.EnvironmentID); err != nil {
+	if err := s.environment(ctx, a.EnvironmentID); err != nil {
 		return sandbox.Acquired{}, err
 	}
 	a.Owner = s.owner(a.Owner)
@@ -113,112 +115,112 @@ func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquire
 }
 
 func (s scoped) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	if err := s.lease(id); err != nil {
+	if err := s.lease(ctx, id); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.GetLease(ctx, id)
 }
 
 func (s scoped) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	if err := s.lease(id); err != nil {
+	if err := s.lease(ctx, id); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.ObserveLease(ctx, id)
 }
 
 func (s scoped) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
-	if err := s.environment(f.EnvironmentID); err != nil {
+	if err := s.environment(ctx, f.EnvironmentID); err != nil {
 		return nil, err
 	}
 	return s.service.ListLeases(ctx, f)
 }
 
 func (s scoped) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.Renew(ctx, r)
 }
 
 func (s scoped) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.Release(ctx, r)
 }
 
 func (s scoped) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.ExecResult{}, err
 	}
 	return s.service.Exec(ctx, r, req)
 }
 
 func (s scoped) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.Exec{}, err
 	}
 	return s.service.StartExec(ctx, r, req)
 }
 
 func (s scoped) GetExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-	if err := s.lease(r.LeaseID); err != nil {
+	if err := s.lease(ctx, r.LeaseID); err != nil {
 		return sandbox.Exec{}, err
 	}
 	return s.service.GetExec(ctx, r)
 }
 
 func (s scoped) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox.Exec, error) {
-	if err := s.lease(f.LeaseID); err != nil {
+	if err := s.lease(ctx, f.LeaseID); err != nil {
 		return nil, err
 	}
 	return s.service.ListExecs(ctx, f)
 }
 
 func (s scoped) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-	if err := s.lease(r.LeaseID); err != nil {
+	if err := s.lease(ctx, r.LeaseID); err != nil {
 		return sandbox.Exec{}, err
 	}
 	return s.service.CancelExec(ctx, r)
 }
 
 func (s scoped) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
-	if err := s.lease(o.LeaseID); err != nil {
+	if err := s.lease(ctx, o.LeaseID); err != nil {
 		return nil, err
 	}
 	return s.service.ReadExec(ctx, o)
 }
 
 func (s scoped) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.Sleep(ctx, r)
 }
 
 func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.Lease{}, err
 	}
 	return s.service.Wake(ctx, r)
 }
 
 func (s scoped) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.LeaseUsage{}, err
 	}
 	return s.service.LeaseUsage(ctx, r)
 }
 
 func (s scoped) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
-	if err := s.lease(r.ID); err != nil {
+	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.LeaseHealth{}, err
 	}
 	return s.service.LeaseHealth(ctx, r)
 }
 
 func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
-	if err := s.environment(r.EnvironmentID); err != nil {
+	if err := s.environment(ctx, r.EnvironmentID); err != nil {
 		return sandbox.RunResult{}, err
 	}
 	r.Owner = s.owner(r.Owner)
@@ -226,14 +228,14 @@ func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResul
 }
 
 func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
-	if err := s.environment(d.Condition.Data.EnvironmentID); err != nil {
+	if err := s.environment(ctx, d.Condition.Data.EnvironmentID); err != nil {
 		return sandbox.Receipt{}, err
 	}
 	return s.service.Deliver(ctx, d)
 }
 
 func (s scoped) ListStates(ctx context.Context, f sandbox.StateFilter) ([]sandbox.SavedState, error) {
-	if err := s.environment(f.EnvironmentID); err != nil {
+	if err := s.environment(ctx, f.EnvironmentID); err != nil {
 		return nil, err
 	}
 	return s.service.ListStates(ctx, f)
@@ -251,28 +253,28 @@ func (s scoped) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 }
 
 func (s scoped) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandbox.Event, error) {
-	if err := s.events(f); err != nil {
+	if err := s.events(ctx, f); err != nil {
 		return nil, err
 	}
 	return s.service.ListEvents(ctx, f)
 }
 
 func (s scoped) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
-	if err := s.events(f); err != nil {
+	if err := s.events(ctx, f); err != nil {
 		return err
 	}
 	return s.service.FollowEvents(ctx, f, yield)
 }
 
-func (s scoped) events(f sandbox.EventFilter) error {
+func (s scoped) events(ctx context.Context, f sandbox.EventFilter) error {
 	if f.EnvironmentID == "" && f.LeaseID != "" {
-		return s.lease(f.LeaseID)
+		return s.lease(ctx, f.LeaseID)
 	}
-	return s.environment(f.EnvironmentID)
+	return s.environment(ctx, f.EnvironmentID)
 }
 
 func (s scoped) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
-	if err := s.environment(q.EnvironmentID); err != nil {
+	if err := s.environment(ctx, q.EnvironmentID); err != nil {
 		return sandbox.CostReport{}, err
 	}
 	report, err := s.service.Costs(ctx, q)
@@ -297,14 +299,14 @@ func (s scoped) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Adop
 }
 
 func (s scoped) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
-	if err := s.environment(r.EnvironmentID); err != nil {
+	if err := s.environment(ctx, r.EnvironmentID); err != nil {
 		return sandbox.AuditReport{}, err
 	}
 	return s.service.Audit(ctx, r)
 }
 
 func (s scoped) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
-	if err := s.environment(f.EnvironmentID); err != nil {
+	if err := s.environment(ctx, f.EnvironmentID); err != nil {
 		return nil, err
 	}
 	return s.service.ListDeliveries(ctx, f)
@@ -312,10 +314,10 @@ func (s scoped) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([
 
 func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	if f.EnvironmentID == "" && f.LeaseID != "" {
-		if err := s.lease(f.LeaseID); err != nil {
+		if err := s.lease(ctx, f.LeaseID); err != nil {
 			return nil, err
 		}
-	} else if err := s.environment(f.EnvironmentID); err != nil {
+	} else if err := s.environment(ctx, f.EnvironmentID); err != nil {
 		return nil, err
 	}
 	return s.service.ListDrift(ctx, f)

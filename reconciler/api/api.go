@@ -48,9 +48,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics, to tokens that are limited to no environments; nil means that there are none.
 	Metrics http.Handler
-	// Observe is told of each request: its route, such as "GET /v1/leases/{id}" ("" where there is none), the
-	// status, and how long it took, streams until their end. Nil is nobody.
-	Observe func(route string, status int, took time.Duration)
+	// Observer is told of each request; nil is nobody.
+	Observer Observer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// IDs issues request ids; nil means sandbox.RandomIDs.
@@ -67,6 +66,29 @@ type Config struct {
 	// Zero means 30 s.
 	StreamTimeout time.Duration
 }
+
+// Observer is told of what is asked, for metrics. Its methods are safe for concurrent use and return at once.
+// Nothing that they are given is named by a client.
+type Observer interface {
+	// RequestBegan and RequestEnded: a request for a route, such as "GET /v1/leases/{id}" ("" where there is none), was answered
+	// with a status, 0 where nothing was sent, and took so long, streams until their end.
+	RequestBegan(route string)
+	RequestEnded(route string, status int, took time.Duration)
+	// RequestRefused: a request did not pass for this reason.
+	RequestRefused(reason sandbox.Reason)
+	// ConditionReceived: a condition was stored, with this status or as a duplicate, or not, for an error of this code.
+	ConditionReceived(verdict string)
+}
+
+type nobody struct{}
+
+func (nobody) RequestBegan(string)                     {}
+func (nobody) RequestEnded(string, int, time.Duration) {}
+func (nobody) RequestRefused(sandbox.Reason)           {}
+func (nobody) ConditionReceived(string)                {}
+
+// Duplicate is the verdict on a condition that was received before.
+const Duplicate = "duplicate"
 
 // written are the credentials that the operator wrote down.
 type written struct {
@@ -94,7 +116,7 @@ type server struct {
 	scopes           map[string]sandbox.Scope // by route: what its caller needs
 	ready            func(ctx context.Context) error
 	metrics          http.Handler
-	observe          func(route string, status int, took time.Duration)
+	observer         Observer
 	now              func() time.Time
 	ids              sandbox.IDs
 	log              *slog.Logger
@@ -116,7 +138,7 @@ func New(c Config) (Handler, error) {
 		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
 		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
 		scopes:     map[string]sandbox.Scope{}, ready: c.Ready,
-		metrics: c.Metrics, observe: c.Observe,
+		metrics: c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
@@ -126,8 +148,8 @@ func New(c Config) (Handler, error) {
 	if s.ids == nil {
 		s.ids = sandbox.RandomIDs
 	}
-	if s.observe == nil {
-		s.observe = func(string, int, time.Duration) {}
+	if s.observer == nil {
+		s.observer = nobody{}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -191,7 +191,7 @@ func TestEverythingUnderV1NeedsAToken(t *testing.T) {
 			if !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
-			a := w.do(method, path, "", "Authorization", authorization)
+			a := w.do(method, path, "", "Authorization", authorization, "X-Request-Id", "the-same")
 			w.wantProblem(a, 401, sandbox.Unauthenticated)
 			bodies[a.body] = true
 			if a.Header.Get("WWW-Authenticate") == "" {
@@ -328,7 +328,7 @@ func TestMetricsAreForTokensThatMaySeeEverything(t *testing.T) {
 	seen := make(chan string, 1) // a request is told of once it was answered
 	w := newWorld(t, func(c *api.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "sandbox_sandboxes 7\n") }) // a client that has gone needs no answer
-		c.Observe = func(route string, status int, _ time.Duration) { seen <- fmt.Sprint(route, " ", status) }
+		c.Observer = observer{ended: func(route string, status int) { seen <- fmt.Sprint(route, " ", status) }}
 	})
 	wantSeen := func(want string) {
 		t.Helper()

@@ -53,6 +53,7 @@ func (s *server) registerConditions(d *document) {
 
 func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
 	receipt, err := s.receive(w, r)
+	s.observer.ConditionReceived(verdictOf(receipt, err))
 	if err != nil {
 		s.refuse(w, r, err)
 		return
@@ -69,6 +70,17 @@ func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // the condition is stored; a sender that has gone will send it again
 }
 
+// verdictOf tells what became of a condition.
+func verdictOf(receipt sandbox.Receipt, err error) string {
+	switch {
+	case err != nil:
+		return string(problemOf(err).Code)
+	case receipt.Duplicate:
+		return Duplicate
+	}
+	return string(receipt.Status)
+}
+
 // receive authenticates before it decodes, and decodes before it asks the ledger.
 func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receipt, error) {
 	d, as, err := s.authenticateDelivery(w, r)
@@ -82,6 +94,11 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 	if d.Condition, err = webhook.Decode(d.Body); err != nil {
 		return sandbox.Receipt{}, err
 	}
+	about := d.Condition.Data
+	if about.AgentDID != "" {
+		exchangeOf(r.Context()).about(sandbox.LeaseID(about.AgentDID, about.EnvironmentID), "")
+	}
+	exchangeOf(r.Context()).about("", about.EnvironmentID)
 	select {
 	case s.conditionSlots <- struct{}{}:
 		defer func() { <-s.conditionSlots }()
@@ -112,7 +129,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 			return d, nil, scopeMissing(token, sandbox.ScopeConditions)
 		}
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
-		return d, nil, s.unauthenticated(wrongSignature, nil)
+		return d, nil, s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, nil)
 	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // only connections have deadlines, a recorder has none
@@ -124,7 +141,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	d.Body = body
 	if !byToken {
 		if d.ID, d.Source, err = s.written.Load().secrets.Verify(r.Header, body, s.now()); err != nil {
-			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(wrongSignature, err))
+			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, err))
 		}
 		return d, s.service, nil
 	}

@@ -94,7 +94,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, follow func
 	out.close()
 	if failed {
 		p := problemOf(err)
-		exchangeOf(r.Context()).cause = p.cause
+		exchangeOf(r.Context()).note(p)
 		data, err := json.Marshal(p.Problem)
 		if err != nil {
 			panic(err) // strings and numbers always have a JSON form

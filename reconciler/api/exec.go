@@ -73,7 +73,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 		err = out.writeJSON(wire.ExecOutput{Result: &wired})
 	case started:
 		p := problemOf(err)
-		exchangeOf(r.Context()).cause = p.cause
+		exchangeOf(r.Context()).note(p)
 		err = out.writeJSON(wire.ExecOutput{Error: &p.Problem})
 	default:
 		return err

@@ -71,7 +71,9 @@ func (g Gate) LoggedIn(r *http.Request, id string) (*http.Request, Caller, error
 	}
 	hash, err := g.access.LoggedIn(r.Context(), id)
 	if err != nil {
-		return nil, Caller{}, g.noteFailure(g.addressOf(r), err)
+		err = g.noteFailure(g.addressOf(r), err)
+		exchangeOf(r.Context()).refusal = problemOf(err).Reason // the pages may lead to the log-in in place of an error
+		return nil, Caller{}, err
 	}
 	return g.admit(r, hash)
 }
@@ -99,7 +101,7 @@ func (g Gate) Secure(r *http.Request) bool {
 // Fail notes an error for the log, and returns what may be told of it.
 func (g Gate) Fail(r *http.Request, err error) (status int, header http.Header, title, detail string) {
 	p := problemOf(err)
-	exchangeOf(r.Context()).cause = p.cause
+	exchangeOf(r.Context()).note(p)
 	detail = p.Detail
 	for _, f := range p.Fields {
 		detail += "; " + f.Name + ": " + f.Problem

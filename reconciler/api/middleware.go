@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,6 +26,26 @@ type exchange struct {
 	route  string // "" where there is none
 	status int    // 0: nothing sent yet
 	cause  error  // of a server error, for the log
+	// refusal is why the credentials or their limits did not let it pass, "" where they did.
+	refusal sandbox.Reason
+	// lease and environment are what it is about, as far as is known, for the log.
+	lease, environment string
+}
+
+// about notes what the request is about: a lease, or an environment.
+func (x *exchange) about(lease, environment string) {
+	if _, of, err := sandbox.ParseLeaseID(lease); err == nil {
+		environment = of
+	}
+	x.lease, x.environment = cmp.Or(x.lease, lease), cmp.Or(x.environment, environment)
+}
+
+// note has the log and the observer know of a problem, and the problem of the request's id.
+func (x *exchange) note(p *problem) {
+	x.cause, p.RequestID = p.cause, x.id
+	if p.Code == sandbox.Unauthenticated || p.Code == sandbox.Forbidden || p.Reason == sandbox.ReasonRateLimited {
+		x.refusal = p.Reason
+	}
 }
 
 func (x *exchange) WriteHeader(status int) {
@@ -62,29 +83,53 @@ func exchangeOf(ctx context.Context) *exchange {
 // ServeHTTP implements http.Handler: request id, access log and recovery around everything.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := s.now()
-	x := &exchange{ResponseWriter: w, id: s.ids(requestIDLength)}
+	x := &exchange{ResponseWriter: w, id: givenID(r)}
+	if x.id == "" {
+		x.id = s.ids(requestIDLength)
+	}
 	w.Header().Set(wire.HeaderRequestID, x.id)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey, x))
 	defer func() {
 		cause := recover()
 		if cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // net/http compares it the same way
-			s.log.LogAttrs(r.Context(), slog.LevelError, "request panicked", slog.String("request_id", x.id),
-				slog.Any("panic", cause), slog.String("stack", string(debug.Stack())))
+			s.log.LogAttrs(r.Context(), slog.LevelError, "request panicked", append(s.attrs(r, x),
+				slog.Any("error", cause), slog.String("stack", string(debug.Stack())))...)
 			if x.status == 0 {
-				problemOf(errors.New("panic")).write(x)
+				p := problemOf(errors.New("it panicked"))
+				x.note(p)
+				p.write(x)
 				cause = nil
 			} else {
 				cause = http.ErrAbortHandler // the client must see that the reply is cut
 			}
 		}
 		took := s.now().Sub(began)
-		s.observe(x.route, x.status, took)
+		s.observer.RequestEnded(x.route, x.status, took)
+		if x.refusal != "" {
+			s.observer.RequestRefused(x.refusal)
+		}
 		s.logAccess(r, x, took)
 		if cause != nil {
 			panic(cause)
 		}
 	}()
 	s.routes(x, r)
+}
+
+// maxGivenID is how long an id may be that a request brings with it.
+const maxGivenID = 64
+
+// givenID returns the id that a client or a proxy in front has given a request, so that their logs and this one
+// tell of it by the same; "" where there is none, or one that could be mistaken for something else in a log.
+func givenID(r *http.Request) string {
+	id := r.Header.Get(wire.HeaderRequestID)
+	isPart := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+	}
+	if len(id) > maxGivenID || strings.ContainsFunc(id, func(c rune) bool { return !isPart(c) }) {
+		return ""
+	}
+	return id
 }
 
 // logAccess writes one line per request. Query strings hold no secrets and headers are left out.
@@ -99,21 +144,29 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	if !s.log.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", x.status),
-		slog.Duration("took", took), slog.String("caller", x.caller), slog.String("request_id", x.id),
-		slog.String("remote", s.addressOf(r)),
-	}
+	attrs := append(s.attrs(r, x), slog.Int("status", x.status), slog.Duration("took", took))
 	if x.cause != nil {
 		attrs = append(attrs, slog.String("error", x.cause.Error()))
 	}
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
+// attrs are what every line about a request tells.
+func (s *server) attrs(r *http.Request, x *exchange) []slog.Attr {
+	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path)}
+	for _, a := range []struct{ key, value string }{{"lease", x.lease}, {"environment", x.environment}} {
+		if a.value != "" {
+			attrs = append(attrs, slog.String(a.key, a.value))
+		}
+	}
+	return append(attrs, slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", s.addressOf(r)))
+}
+
 // routes finds the handler. net/http's own replies to what it cannot route become problems.
 func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	exchangeOf(r.Context()).route = pattern
+	s.observer.RequestBegan(pattern)
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		if err := s.limitAddress(r.URL.Path, s.addressOf(r)); err != nil {
 			s.refuse(w, r, err)
@@ -181,7 +234,7 @@ func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
 func (s *server) tokenOf(r *http.Request) (Token, error) {
 	text := bearer(r)
 	if text == "" {
-		return Token{}, s.unauthenticated("there is no token: send the header Authorization: Bearer <token>", nil)
+		return Token{}, s.unauthenticated(sandbox.ReasonTokenMissing, "there is no token: send the header Authorization: Bearer <token>", nil)
 	}
 	return s.tokenWith(r, webhook.HashOf(text))
 }
@@ -202,16 +255,16 @@ func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
 func (s *server) lookUp(r *http.Request, hash webhook.Hash) (Token, error) {
 	if token, ok := s.written.Load().tokens.Lookup(hash); ok {
 		if token.Expired(s.now()) {
-			return Token{}, s.unauthenticated("token "+token.Name+" has expired", nil)
+			return Token{}, s.unauthenticated(sandbox.ReasonTokenExpired, "token "+token.Name+" has expired", nil)
 		}
 		return token, nil
 	}
 	if s.access == nil {
-		return Token{}, s.unauthenticated(wrongToken, nil)
+		return Token{}, s.unauthenticated(sandbox.ReasonTokenUnknown, wrongToken, nil)
 	}
 	token, err := s.access.Authenticate(r.Context(), hash)
 	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
-		return Token{}, s.unauthenticated(err.Error(), nil)
+		return Token{}, s.unauthenticated(sandbox.ReasonOf(err), err.Error(), nil)
 	}
 	return token, err
 }
@@ -237,13 +290,13 @@ const (
 )
 
 // unauthenticated is the reply to missing and wrong credentials; why goes to the log.
-func (s *server) unauthenticated(detail string, why error) *problem {
-	return newProblem(sandbox.Unauthenticated, "", detail, nil, why)
+func (s *server) unauthenticated(reason sandbox.Reason, detail string, why error) *problem {
+	return newProblem(sandbox.Unauthenticated, reason, detail, nil, why)
 }
 
 // refuse sends an error and notes its cause for the log.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	exchangeOf(r.Context()).cause = p.cause
+	exchangeOf(r.Context()).note(p)
 	p.write(w)
 }

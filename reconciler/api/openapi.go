@@ -88,7 +88,7 @@ func add[I, O any](d *document, op huma.Operation, handler func(context.Context,
 		out, err := handler(ctx, serviceOf(ctx), in)
 		if err != nil {
 			p := problemOf(err)
-			exchangeOf(ctx).cause = p.cause
+			exchangeOf(ctx).note(p)
 			return nil, p
 		}
 		return out, nil

@@ -83,7 +83,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, context.Canceled):
 		return newProblem(sandbox.UnknownOutcome, "", "the request was cancelled while it was carried out", nil, err)
 	default:
-		return newProblem(sandbox.Internal, "", "internal error; the server's log names it under this reply's "+wire.HeaderRequestID, nil, err)
+		return newProblem(sandbox.Internal, "", "internal error; the server's log says more under the id of this request", nil, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (p *problem) write(w http.ResponseWriter) {
 
 // plainProblems gives the errors that huma finds in a request the same form as all others, without
 // the values that huma repeats: they may be secrets.
-func plainProblems(_ huma.Context, _ string, v any) (any, error) {
+func plainProblems(ctx huma.Context, _ string, v any) (any, error) {
 	switch e := v.(type) {
 	case *problem:
 		return e.Problem, nil
@@ -145,6 +145,7 @@ func plainProblems(_ huma.Context, _ string, v any) (any, error) {
 			}
 			p.Fields = append(p.Fields, sandbox.Field{Name: name, Problem: d.Message})
 		}
+		exchangeOf(ctx.Context()).note(p)
 		return p.Problem, nil
 	default:
 		return v, nil

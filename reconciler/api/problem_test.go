@@ -56,7 +56,7 @@ func TestProblemGolden(t *testing.T) {
 	a := w.fails(&sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Message: "lease a::b lives with other settings",
 		Fields: []sandbox.Field{{Name: "settings.ttl", Problem: "is 1h0m0s"}}, Err: errors.New("a secret cause")})
 	const golden = `{"type":"urn:sandbox-lease:problem:conflict","title":"The object's state forbids the request","status":409,` +
-		`"detail":"lease a::b lives with other settings","code":"conflict","reason":"other_settings","fields":[{"name":"settings.ttl","problem":"is 1h0m0s"}]}`
+		`"detail":"lease a::b lives with other settings","code":"conflict","reason":"other_settings","fields":[{"name":"settings.ttl","problem":"is 1h0m0s"}],"request_id":"request-1"}`
 	if got := strings.TrimSpace(a.body); got != golden || a.StatusCode != 409 {
 		t.Errorf("%d\n%s\nwant\n%s", a.StatusCode, got, golden)
 	}

@@ -54,7 +54,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, service sandbox.Ser
 		err = out.writeJSON(wire.RunOutput{Result: &wired})
 	case started:
 		p := problemOf(err)
-		exchangeOf(r.Context()).cause = p.cause
+		exchangeOf(r.Context()).note(p)
 		err = out.writeJSON(wire.RunOutput{Error: &p.Problem})
 	default:
 		return err

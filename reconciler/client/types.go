@@ -325,6 +325,13 @@ const (
 	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
 	ReasonScopeMissing          = sandbox.ReasonScopeMissing
 	ReasonEnvironmentNotAllowed = sandbox.ReasonEnvironmentNotAllowed
+	// What is wrong with credentials. A signature's reason says no more: its sender is not known.
+	ReasonTokenMissing   = sandbox.ReasonTokenMissing
+	ReasonTokenUnknown   = sandbox.ReasonTokenUnknown
+	ReasonTokenExpired   = sandbox.ReasonTokenExpired
+	ReasonTokenRevoked   = sandbox.ReasonTokenRevoked
+	ReasonSignatureWrong = sandbox.ReasonSignatureWrong
+	ReasonLoginEnded     = sandbox.ReasonLoginEnded
 	// ReasonRateLimited: the caller asks for more than its share.
 	ReasonRateLimited = sandbox.ReasonRateLimited
 	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.

@@ -49,8 +49,38 @@ type Config struct {
 	MeterEvery time.Duration
 	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
 	Reconnect time.Duration
-	Logger    *slog.Logger // nil discards
+	// Observer is told of each pass; nil is nobody.
+	Observer Observer
+	Logger   *slog.Logger // nil discards
 }
+
+// Observer is told of what a loop does, for metrics. Its methods are safe for concurrent use and return at once.
+type Observer interface {
+	// PassBegan: a loop will make passes of this name, over one backend, or over the ledger ("").
+	PassBegan(pass string, b sandbox.Backend)
+	// PassEnded: one has ended, with an error or without.
+	PassEnded(pass string, b sandbox.Backend, err error)
+}
+
+type nobody struct{}
+
+func (nobody) PassBegan(string, sandbox.Backend)        {}
+func (nobody) PassEnded(string, sandbox.Backend, error) {}
+
+// What a loop does again and again.
+const (
+	PassDue       = "due"       // hand due sandboxes to workers
+	PassPools     = "pools"     // tend warm pools
+	PassExecs     = "execs"     // take over commands
+	PassProcesses = "processes" // tend processes
+	PassSurvey    = "survey"    // compare a backend with the ledger
+	PassEgress    = "egress"    // record what a backend's sandboxes try to reach
+	PassRollUp    = "rollup"    // count ended usage by day
+	PassBudgets   = "budgets"   // look at budgets
+	PassStates    = "states"    // delete objects of replaced states
+	PassMeter     = "meter"     // compare usage with what backends have counted
+	PassRetire    = "retire"    // remove what was destroyed long ago
+)
 
 // Loop is one reconciliation loop.
 type Loop struct {
@@ -89,13 +119,21 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
 	return &Loop{engine: e, c: c, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
 }
 
 // Run works until ctx ends, then waits for the steps under way.
 func (l *Loop) Run(ctx context.Context) error {
+	for _, pass := range []string{PassDue, PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassStates, PassMeter} {
+		l.c.Observer.PassBegan(pass, "")
+	}
 	for _, b := range l.engine.Backends() {
 		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1)}
+		l.c.Observer.PassBegan(PassSurvey, b)
+		l.c.Observer.PassBegan(PassEgress, b)
 		l.wg.Go(func() { w.connect(ctx) })
 		l.wg.Go(func() { w.look(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
@@ -103,14 +141,24 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
 	l.wg.Go(func() { l.meter(ctx) })
-	l.wg.Go(func() { l.pursue(ctx, "taking over commands", l.engine.TakeOverExecs) })
-	l.wg.Go(func() { l.pursue(ctx, "tending processes", l.engine.TendProcesses) })
+	l.wg.Go(func() { l.pursue(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
+	l.wg.Go(func() { l.pursue(ctx, PassProcesses, "tending processes", l.engine.TendProcesses) })
 	if l.c.CleanupTTL > 0 {
+		l.c.Observer.PassBegan(PassRetire, "")
 		l.wg.Go(func() { l.retire(ctx) })
 	}
 	l.dispatch(ctx)
 	l.wg.Wait()
 	return ctx.Err()
+}
+
+// passed tells the observer of a pass, and reports whether it failed: not for the loop's end.
+func (l *Loop) passed(ctx context.Context, pass string, b sandbox.Backend, err error) (failed bool) {
+	if err != nil && ctx.Err() != nil {
+		return false
+	}
+	l.c.Observer.PassEnded(pass, b, err)
+	return err != nil
 }
 
 // account counts ended usage, looks at budgets, and deletes what is not needed any more, at the pace
@@ -124,13 +172,13 @@ func (l *Loop) account(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := l.engine.RollUp(ctx); err != nil && ctx.Err() == nil {
+		if err := l.engine.RollUp(ctx); l.passed(ctx, PassRollUp, "", err) {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
 		}
-		if err := l.engine.CheckBudgets(ctx); err != nil && ctx.Err() == nil {
+		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
 			l.c.Logger.Warn("loop: looking at budgets", "error", err)
 		}
-		if err := l.engine.CollectStates(ctx); err != nil && ctx.Err() == nil {
+		if err := l.engine.CollectStates(ctx); l.passed(ctx, PassStates, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
 		}
 	}
@@ -141,7 +189,7 @@ func (l *Loop) meter(ctx context.Context) {
 	tick := time.NewTicker(l.c.MeterEvery)
 	defer tick.Stop()
 	for {
-		if err := l.engine.ReconcileUsage(ctx); err != nil && ctx.Err() == nil {
+		if err := l.engine.ReconcileUsage(ctx); l.passed(ctx, PassMeter, "", err) {
 			l.c.Logger.Warn("loop: comparing usage with what backends have counted; it is tried again", "error", err)
 		}
 		select {
@@ -160,6 +208,7 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	failing := false
 	for {
 		err := l.engine.CollectEgress(ctx, b)
+		l.passed(ctx, PassEgress, b, err)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -187,7 +236,7 @@ func (l *Loop) retire(ctx context.Context) {
 			l.c.Logger.Info("loop: removed what was destroyed long ago", "sandboxes", done.Sandboxes, "environments", done.Environments,
 				"events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
 		}
-		if err != nil && ctx.Err() == nil {
+		if l.passed(ctx, PassRetire, "", err) {
 			l.c.Logger.Warn("loop: removing what was destroyed long ago; it is tried again", "error", err)
 		}
 		select {
@@ -203,7 +252,7 @@ func (l *Loop) dispatch(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
 		ids, next, err := l.engine.Due(ctx, l.c.Workers*2)
-		if err != nil && ctx.Err() == nil {
+		if l.passed(ctx, PassDue, "", err) {
 			l.c.Logger.Error("loop: looking for due sandboxes", "error", err)
 		}
 		for _, id := range ids {
@@ -221,7 +270,7 @@ const tendAfter = 200 * time.Millisecond
 func (l *Loop) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
-		if err := l.engine.TendPools(ctx); err != nil && ctx.Err() == nil {
+		if err := l.engine.TendPools(ctx); l.passed(ctx, PassPools, "", err) {
 			l.c.Logger.Error("loop: tending warm pools", "error", err)
 		}
 		sleep(ctx, l.c.Poll, changed)
@@ -233,11 +282,11 @@ func (l *Loop) tend(ctx context.Context) {
 const pursueAfter = 200 * time.Millisecond
 
 // pursue does something at each commit, and when it says that there will be something to do.
-func (l *Loop) pursue(ctx context.Context, what string, do func(context.Context) (next time.Time, err error)) {
+func (l *Loop) pursue(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
 		next, err := do(ctx)
-		if err != nil && ctx.Err() == nil {
+		if l.passed(ctx, pass, "", err) {
 			l.c.Logger.Error("loop: "+what, "error", err)
 		}
 		pause := l.c.Poll
@@ -398,7 +447,7 @@ func (w *watcher) follow(ctx context.Context) {
 }
 
 func (w *watcher) survey(ctx context.Context) {
-	if err := w.loop.engine.Survey(ctx, w.backend); err != nil && ctx.Err() == nil {
-		w.loop.c.Logger.Warn("loop: survey", "backend", w.backend, "error", err)
+	if err := w.loop.engine.Survey(ctx, w.backend); w.loop.passed(ctx, PassSurvey, w.backend, err) {
+		w.loop.c.Logger.Warn("loop: comparing a backend with the ledger", "backend", w.backend, "error", err)
 	}
 }

@@ -18,6 +18,8 @@ var (
 	ledgerUp  = prometheus.NewDesc("sandbox_ledger_up", "Whether the ledger could be read: 1 or 0. Without it what is counted on it is missing.", nil, nil)
 	sandboxes = prometheus.NewDesc("sandbox_sandboxes", "Sandboxes that are not gone, by backend and phase. Those that are pooled wait for a lease.",
 		[]string{"backend", "phase", "pooled"}, nil)
+	ending = prometheus.NewDesc("sandbox_destroy_pending_seconds", "For how long the lease of the sandbox has ended that is to go for longest and is not gone. Those kept for a post-mortem do not count.",
+		[]string{"backend"}, nil)
 	findings = prometheus.NewDesc("sandbox_drift_findings", "Open differences between ledger and backends.", []string{"kind"}, nil)
 	overdue  = prometheus.NewDesc("sandbox_overdue_seconds", "For how long work has waited that could be done now.", nil, nil)
 	backends = prometheus.NewDesc("sandbox_backend_up", "Whether a backend answers: 1 or 0.", []string{"backend"}, nil)
@@ -31,7 +33,7 @@ type counted struct {
 
 // Describe implements prometheus.Collector.
 func (*counted) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerUp, sandboxes, findings, overdue, backends} {
+	for _, d := range []*prometheus.Desc{ledgerUp, sandboxes, ending, findings, overdue, backends} {
 		to <- d
 	}
 }
@@ -54,6 +56,9 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, s := range census.Sandboxes {
 		gauge(sandboxes, float64(s.N), string(s.Backend), string(s.Phase), strconv.FormatBool(s.Pooled))
+	}
+	for name, pending := range census.Ending {
+		gauge(ending, pending.Seconds(), string(name))
 	}
 	for kind, n := range census.Findings {
 		gauge(findings, float64(n), string(kind))

@@ -15,20 +15,45 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 )
 
-// ok stands for a step's code where it did what it should.
-const ok = "ok"
+const (
+	// ok stands for a step's code where it did what it should.
+	ok = "ok"
+	// noRoute stands for the route of a request that there is none for.
+	noRoute = "none"
+)
 
-// Metrics are those of one reconciler. It is safe for concurrent use, and a leasing.Observer.
+// refusals are the reasons for which a request does not pass, and verdicts what becomes of a condition that is
+// stored: series that begin at 0, so that the first one is seen to increase.
+var (
+	refusals = []sandbox.Reason{
+		sandbox.ReasonTokenMissing, sandbox.ReasonTokenUnknown, sandbox.ReasonTokenExpired, sandbox.ReasonTokenRevoked,
+		sandbox.ReasonSignatureWrong, sandbox.ReasonLoginEnded, sandbox.ReasonScopeMissing, sandbox.ReasonEnvironmentNotAllowed, sandbox.ReasonRateLimited,
+	}
+	verdicts = []string{string(sandbox.DeliveryApplied), string(sandbox.DeliveryUnmatched), string(sandbox.DeliveryStale), api.Duplicate}
+)
+
+// Metrics are those of one reconciler. It is safe for concurrent use, and observes its parts.
 type Metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.HistogramVec
-	steps    *prometheus.HistogramVec
-	delays   *prometheus.HistogramVec
+	registry   *prometheus.Registry
+	requests   *prometheus.HistogramVec
+	inFlight   *prometheus.GaugeVec
+	refused    map[sandbox.Reason]prometheus.Counter
+	conditions *prometheus.CounterVec
+	steps      *prometheus.HistogramVec
+	delays     *prometheus.HistogramVec
+	passed     *prometheus.GaugeVec
+	failed     *prometheus.CounterVec
 }
 
-var _ leasing.Observer = (*Metrics)(nil)
+var (
+	_ leasing.Observer = (*Metrics)(nil)
+	_ api.Observer     = (*Metrics)(nil)
+	_ loop.Observer    = (*Metrics)(nil)
+)
 
 // New makes the metrics of a program of this version.
 func New(version string) *Metrics {
@@ -38,6 +63,14 @@ func New(version string) *Metrics {
 			Name: "sandbox_http_request_duration_seconds", Help: "How long requests took, streams until their end, by route and status.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
 		}, []string{"route", "code"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sandbox_http_requests_in_flight", Help: "Requests that are being answered, by route; those for events and the dashboard's live pages are their followers.",
+		}, []string{"route"}),
+		refused: make(map[sandbox.Reason]prometheus.Counter),
+		conditions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandbox_conditions_total",
+			Help: "Conditions that were received, by what became of them: applied, unmatched, stale or duplicate, or the code of the error with which they were refused.",
+		}, []string{"verdict"}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sandbox_step_duration_seconds",
 			Help:    "How long steps on backends took until they were recorded: spawn, assign, sleep, wake, save and kill. The code is ok or the error's.",
@@ -47,20 +80,56 @@ func New(version string) *Metrics {
 			Name: "sandbox_destroy_delay_seconds", Help: "How long after the end of their lease sandboxes were gone.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"backend", "ended_by"}),
+		passed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sandbox_loop_last_success_timestamp_seconds",
+			Help: "When a pass of the loop last went well, or when the loop was started. What is done for a backend has its name.",
+		}, []string{"pass", "backend"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandbox_loop_failures_total", Help: "Passes of the loop that failed; they are tried again.",
+		}, []string{"pass", "backend"}),
+	}
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_http_refusals_total", Help: "Requests that were refused for their credentials, or for their caller's limits, by reason.",
+	}, []string{"reason"})
+	for _, r := range refusals {
+		m.refused[r] = refused.WithLabelValues(string(r))
+	}
+	for _, v := range verdicts {
+		m.conditions.WithLabelValues(v)
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandbox_build_info", Help: "1, with the version that runs.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.steps, m.delays, build,
+	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Request counts a request; see api.Config.
-func (m *Metrics) Request(route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
+func routeLabel(route string) string {
+	if route == "" {
+		return noRoute
+	}
+	return route
 }
 
-// Stepped implements leasing.Observer.
+// The methods of api.Observer.
+
+func (m *Metrics) RequestBegan(route string) { m.inFlight.WithLabelValues(routeLabel(route)).Inc() }
+
+func (m *Metrics) RequestEnded(route string, status int, took time.Duration) {
+	m.inFlight.WithLabelValues(routeLabel(route)).Dec()
+	m.requests.WithLabelValues(routeLabel(route), strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+func (m *Metrics) RequestRefused(reason sandbox.Reason) {
+	if counter, known := m.refused[reason]; known {
+		counter.Inc()
+	}
+}
+
+func (m *Metrics) ConditionReceived(verdict string) { m.conditions.WithLabelValues(verdict).Inc() }
+
+// The methods of leasing.Observer.
+
 func (m *Metrics) Stepped(b sandbox.Backend, step string, code sandbox.Code, took time.Duration) {
 	label := string(code)
 	if label == "" {
@@ -69,9 +138,23 @@ func (m *Metrics) Stepped(b sandbox.Backend, step string, code sandbox.Code, too
 	m.steps.WithLabelValues(string(b), step, label).Observe(took.Seconds())
 }
 
-// Destroyed implements leasing.Observer.
 func (m *Metrics) Destroyed(b sandbox.Backend, endedBy sandbox.EndedBy, after time.Duration) {
 	m.delays.WithLabelValues(string(b), string(endedBy)).Observe(after.Seconds())
+}
+
+// The methods of loop.Observer.
+
+func (m *Metrics) PassBegan(pass string, b sandbox.Backend) {
+	m.passed.WithLabelValues(pass, string(b)).SetToCurrentTime()
+	m.failed.WithLabelValues(pass, string(b))
+}
+
+func (m *Metrics) PassEnded(pass string, b sandbox.Backend, err error) {
+	if err != nil {
+		m.failed.WithLabelValues(pass, string(b)).Inc()
+		return
+	}
+	m.passed.WithLabelValues(pass, string(b)).SetToCurrentTime()
 }
 
 // Handler answers with the metrics, and with a census of what there is, taken at each request.

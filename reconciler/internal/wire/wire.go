@@ -39,11 +39,17 @@ type Problem struct {
 	Code   sandbox.Code    `json:"code" doc:"Kind of failure, for programs."`
 	Reason sandbox.Reason  `json:"reason,omitempty" doc:"Refines the code, for programs."`
 	Fields []sandbox.Field `json:"fields,omitempty" doc:"What is wrong with the request, field by field."`
+	// RequestID is that of the header X-Request-Id.
+	RequestID string `json:"request_id,omitempty" doc:"The id under which the server logs the request."`
 }
 
 // Err returns the error that the problem describes.
 func (p Problem) Err() *sandbox.Error {
-	return &sandbox.Error{Code: p.Code, Reason: p.Reason, Message: p.Detail, Fields: p.Fields}
+	e := &sandbox.Error{Code: p.Code, Reason: p.Reason, Message: p.Detail, Fields: p.Fields}
+	if p.Code == sandbox.Internal && p.RequestID != "" {
+		e.Message += " (request " + p.RequestID + ")" // all that there is to find it by
+	}
+	return e
 }
 
 // EnvironmentPage is a list of environments.
