@@ -132,7 +132,9 @@ func (s *serving) serve(cmd *cobra.Command, from origins) error {
 		r.run(ctx, hangups)
 	})
 	defer stopReloading()
-	return Serve(ctx, s.Config, nil)
+	systemd := manager{log}
+	defer context.AfterFunc(ctx, systemd.stopping)()
+	return Serve(ctx, s.Config, systemd.ready)
 }
 
 // generateFiles makes the files of credentials that are missing.
