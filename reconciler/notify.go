@@ -11,7 +11,9 @@ import (
 type manager struct{ log *slog.Logger }
 
 // ready tells that requests are answered.
-func (m manager) ready(address string) { m.tell(daemon.SdNotifyReady + "\nSTATUS=Serving on " + address) }
+func (m manager) ready(address string) {
+	m.tell(daemon.SdNotifyReady + "\nSTATUS=Serving on " + address)
+}
 
 // stopping tells that it ends.
 func (m manager) stopping() { m.tell(daemon.SdNotifyStopping) }

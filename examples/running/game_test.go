@@ -1,0 +1,71 @@
+package running_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+)
+
+// game is one with one player, on a reconciler.
+type game struct {
+	*testing.T
+	client *client.Client
+}
+
+const environment = "catan-7"
+
+// playedBy returns a game on the reconciler at a URL.
+func playedBy(t *testing.T, url, token string) game {
+	t.Helper()
+	c, err := client.New(client.Config{URL: url, Token: token})
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return game{t, c}
+}
+
+// join makes the game's environment, and leases its player a sandbox.
+func (g game) join(access sandbox.HostAccess) sandbox.LeaseRef {
+	g.Helper()
+	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: dockertest.Busybox(g.T), HostAccess: access}
+	_, err := g.client.PutEnvironment(g.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec})
+	must(g.T, err)
+	g.Cleanup(func() {
+		must(g.T, g.client.DeleteEnvironment(context.WithoutCancel(g.Context()), sandbox.DeleteEnvironment{ID: environment, Force: true}))
+	})
+	got, err := g.client.Acquire(g.Context(), sandbox.Acquire{EnvironmentID: environment, AgentDID: "did:plc:ann"})
+	must(g.T, err)
+	return sandbox.LeaseRef{ID: got.Lease.ID, Generation: got.Lease.Generation}
+}
+
+// exec runs a command in the player's sandbox, and returns what it writes.
+func (g game) exec(player sandbox.LeaseRef, command ...string) string {
+	g.Helper()
+	res, err := g.client.Exec(g.Context(), player, sandbox.ExecRequest{Command: command})
+	must(g.T, err)
+	if res.ExitCode != 0 {
+		g.Errorf("%q exits with %d: %s", command, res.ExitCode, res.Stderr)
+	}
+	return string(res.Stdout)
+}
+
+// finish ends the game, and waits until the player's sandbox is gone.
+func (g game) finish(player sandbox.LeaseRef) {
+	g.Helper()
+	over := sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment}}
+	_, err := g.client.Deliver(g.Context(), sandbox.Delivery{ID: "msg_" + sandbox.RandomIDs(20), Condition: over})
+	must(g.T, err)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		l, err := g.client.GetLease(g.Context(), player.ID)
+		must(g.T, err)
+		if l.Status == sandbox.LeaseDestroyed {
+			return
+		}
+		if time.Now().After(end) {
+			g.Fatalf("a minute after the end of the game the lease is %s", l.Status)
+		}
+	}
+}

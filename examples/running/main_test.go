@@ -1,0 +1,106 @@
+package running_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a command, and returns what it writes.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
+	defer cancel()
+	var out, said bytes.Buffer
+	c := exec.CommandContext(ctx, name, args...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "DOCKER_BUILDKIT=0") // not every engine's client has BuildKit
+	c.Stdout, c.Stderr = &out, &said
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out.String(), said.String())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// build builds the program, and returns the directory that it is in.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	run(t, "go", "build", "-o", filepath.Join(bin, "terraform-provider-sandbox"), "../..")
+	return bin
+}
+
+// engineSocket returns the socket of the test's engine, and the id of its group.
+func engineSocket(t *testing.T) (path, group string) {
+	t.Helper()
+	path = strings.TrimPrefix(dockertest.Engine(t).DaemonHost(), "unix://")
+	info, err := os.Stat(path)
+	must(t, err)
+	return path, strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Gid), 10)
+}
+
+// cleanUp removes a container at the test's end, and shows what a command says of it if that has failed.
+func cleanUp(t *testing.T, id string, name string, args ...string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, err := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...).CombinedOutput()
+			t.Logf("the reconciler's log (%v):\n%s", err, out)
+		}
+		run(t, "docker", "rm", "--force", "--volumes", id)
+	})
+}
+
+// directory makes one that others reach by its path, with the mode.
+func directory(t *testing.T, mode os.FileMode) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "running")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, mode))
+	return dir
+}
+
+// freeAddress returns one of this machine that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func awaitReady(t *testing.T, url string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/readyz", nil)
+		must(t, err)
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			must(t, resp.Body.Close())
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the reconciler is not ready within a minute: %v", err)
+		}
+	}
+}
