@@ -157,7 +157,35 @@ func (d *document) finish() ([]byte, error) {
 	delete(schemas, "ErrorDetail")
 	schemas["PutEnvironment"].Required = []string{"image"} // the path names the environment, the rest has defaults
 	schemas["Resources"].Required = nil
+	for _, schema := range schemas {
+		withoutNull(schema)
+	}
+	for _, item := range d.api.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, parameter := range op.Parameters {
+				withoutNull(parameter.Schema)
+			}
+		}
+	}
 	return json.Marshal(d.api.OpenAPI())
+}
+
+// withoutNull takes null out of what a schema allows: a list without elements is [], and what is not there is left out.
+func withoutNull(s *huma.Schema) {
+	if s == nil {
+		return
+	}
+	s.Nullable = false
+	withoutNull(s.Items)
+	for _, property := range s.Properties {
+		withoutNull(property)
+	}
+	if more, ok := s.AdditionalProperties.(*huma.Schema); ok {
+		withoutNull(more)
+	}
 }
 
 // requireJSON refuses bodies of another content type.

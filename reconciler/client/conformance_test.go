@@ -1,8 +1,12 @@
 package client_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -31,7 +35,7 @@ func TestServiceOverHTTP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewServer(handler)
+		server := httptest.NewServer(withoutNull(t, handler))
 		t.Cleanup(server.Close)
 		c, err := client.New(client.Config{URL: server.URL, Token: text, Attempts: 1})
 		if err != nil {
@@ -46,3 +50,53 @@ func TestServiceOverHTTP(t *testing.T) {
 		return env
 	}})
 }
+
+// withoutNull fails the test when an answer in JSON has a null in it: the document says of no field that it may be.
+func withoutNull(t *testing.T, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kept := &keeping{ResponseWriter: w}
+		next.ServeHTTP(kept, r)
+		var answer any
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") || json.Unmarshal(kept.body.Bytes(), &answer) != nil {
+			return
+		}
+		if at := nullIn(answer); at != "" {
+			t.Errorf("the answer to %s %s has null at %s: %s", r.Method, r.URL.Path, at, kept.body.String())
+		}
+	})
+}
+
+// nullIn returns where a value has a null, "" for nowhere.
+func nullIn(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "."
+	case []any:
+		for _, x := range v {
+			if at := nullIn(x); at != "" {
+				return "[]" + at
+			}
+		}
+	case map[string]any:
+		for name, x := range v {
+			if at := nullIn(x); at != "" {
+				return "." + name + at
+			}
+		}
+	}
+	return ""
+}
+
+// keeping keeps what is answered.
+type keeping struct {
+	http.ResponseWriter
+	body bytes.Buffer
+}
+
+func (k *keeping) Write(b []byte) (int, error) {
+	k.body.Write(b)
+	return k.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (k *keeping) Unwrap() http.ResponseWriter { return k.ResponseWriter }

@@ -38,7 +38,7 @@ for (const agent_did of ["did:plc:bob", "did:plc:cyd"]) {
 const agents: string[] = [];
 for (let after: string | undefined; ; ) {
   const page = await ok(api.listLeases({ query: { limit: 2, after } }));
-  agents.push(...(page.leases ?? []).map((l) => l.agent_did));
+  agents.push(...page.leases.map((l) => l.agent_did));
   if (!(after = page.next_after)) break;
 }
 assert.deepEqual(agents, ["did:plc:ann", "did:plc:bob", "did:plc:cyd"]);
