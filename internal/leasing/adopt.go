@@ -198,7 +198,7 @@ func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbo
 	if s.HardDeadline = ledger.At(o.Deadline); s.HardDeadline > 0 {
 		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.HardDeadline-s.LeasedAt))
 	}
-	s.ReadyAt, s.ObservedAt, s.Incarnation, s.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.cpu)
+	s.ReadyAt, s.ObservedAt, s.Incarnation, s.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.reading.CPUTime)
 	return s
 }
 

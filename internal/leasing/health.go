@@ -51,6 +51,37 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	return usage, nil
 }
 
+// LeaseUsageHistory implements sandbox.Monitors.
+func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
+	if err := q.Validate(); err != nil {
+		return sandbox.LeaseUsageHistory{}, err
+	}
+	_, lease, err := e.watched(ctx, q.LeaseRef)
+	if err != nil {
+		return sandbox.LeaseUsageHistory{}, err
+	}
+	h := sandbox.LeaseUsageHistory{LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, Limits: lease.Resources}
+	var rows []ledger.UsageSample
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		to := tx.Now + 1
+		if !q.To.IsZero() {
+			to = ledger.At(q.To)
+		}
+		// The mean up to the first sample needs the one before it.
+		rows, err = tx.UsageSamples(lease.SandboxID, ledger.At(q.From.Add(-sandbox.MaxUsageGap)), to)
+		return err
+	})
+	var before sandbox.UsageSample
+	for i := range rows {
+		s := rows[i].Domain()
+		if !s.At.Before(q.From) {
+			h.Samples = append(h.Samples, s.Since(before))
+		}
+		before = s
+	}
+	return h, err
+}
+
 // LeaseHealth implements sandbox.Monitors.
 func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	s, lease, err := e.watched(ctx, r)

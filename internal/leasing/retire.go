@@ -47,11 +47,7 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 	if ttl < MinCleanupTTL {
 		return sum, sandbox.Errorf(sandbox.Invalid, "a cleanup ttl of %s is too short: it must be at least %s", ttl, MinCleanupTTL)
 	}
-	var before ledger.Time
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		before, err = tx.RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
-		return err
-	})
+	before, err := e.retainedSince(ctx, ttl)
 	if err != nil {
 		return sum, err
 	}
@@ -70,6 +66,29 @@ func (e *Engine) Retire(ctx context.Context, ttl time.Duration) (sum Retired, er
 		}
 	}
 	return sum, nil
+}
+
+// RetireUsage removes the samples of what sandboxes used that are older than sandbox.UsageKept, whatever becomes of
+// the sandboxes. It may be called at any time, by any number of engines.
+func (e *Engine) RetireUsage(ctx context.Context) error {
+	before, err := e.retainedSince(ctx, sandbox.UsageKept)
+	if err != nil {
+		return err
+	}
+	_, err = e.retireAll(ctx, before, func(tx *ledger.Tx, before ledger.Time) (_ Retired, more bool, err error) {
+		n, err := tx.RemoveUsageSamples(before, retireEvents)
+		return Retired{}, n == retireEvents, err
+	})
+	return err
+}
+
+// retainedSince is the moment before which what is kept for ttl is no longer.
+func (e *Engine) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		before, err = tx.RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		return err
+	})
+	return before, err
 }
 
 // retireAll takes a step until there is no more to do.
@@ -110,8 +129,10 @@ func (e *Engine) retireSandboxes(tx *ledger.Tx, before ledger.Time) (done Retire
 			return done, true, err
 		}
 	}
-	if recorded, err := tx.PurgeSessionEvents(idsOf(rows), retireEvents); err != nil || recorded == retireEvents {
-		return done, true, err
+	for _, purge := range []func([]string, int) (int64, error){tx.PurgeSessionEvents, tx.PurgeUsageSamples} {
+		if n, err := purge(idsOf(rows), retireEvents); err != nil || n == retireEvents {
+			return done, true, err
+		}
 	}
 	events, err := tx.RetireSandboxes(rows, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
 		return costsBySandbox(tx, periods)

@@ -25,7 +25,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			s.ClaimedFor = string(actSave) // as if its process had died
 		}
 		if out.sampled {
-			if err := tx.AddCPU(s, ledger.SpanOf(out.cpu)); err != nil {
+			if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
 				return err
 			}
 		}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // Survey compares everything on a backend's instance with the ledger: each living sandbox is
-// looked at, its CPU time is sampled, and what carries our ledger's label and is wanted by no row is
+// looked at, what it uses is sampled, and what carries our ledger's label and is wanted by no row is
 // destroyed on the second look (see sweep). What sandboxes go out through is mended. Unreachable is an error, and never an observation.
 func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	v, err := e.takeInventory(ctx, b)
@@ -23,9 +24,14 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	return errors.Join(looked, mended, swept)
 }
 
-// samplers bounds the readings of CPU time that are waited for at once: an engine answers all who
+// samplers bounds the readings of usage that are waited for at once: an engine answers all who
 // ask within a second together.
 const samplers = 64
+
+// usageApart is how much younger than another a sample of a sandbox's usage may not be: of surveys at their pace of
+// 30 s every second one keeps its samples, whatever their tickers are late, and those of several replicas, or
+// after a backend was lost, keep no more.
+const usageApart = ledger.Span(50 * time.Second / time.Microsecond)
 
 // survey is one look at everything on an instance.
 type survey struct {
@@ -36,7 +42,7 @@ type survey struct {
 
 	mu         sync.Mutex // guards what follows
 	asExpected []string
-	readings   map[string]ledger.Span
+	readings   []ledger.UsageSample
 	failed     error
 }
 
@@ -53,9 +59,9 @@ func (e *Engine) lookAtAll(ctx context.Context, in *inventory) error {
 }
 
 // page looks at some sandboxes and records what was seen. What was seen does not wait for the readings of
-// CPU time, for which an engine may take a second.
+// usage, for which an engine may take a second.
 func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
-	v.asExpected, v.readings, v.failed = nil, make(map[string]ledger.Span), nil
+	v.asExpected, v.readings, v.failed = nil, nil, nil
 	awake := make(map[string]bool, len(rows))
 	v.each(rows, func(s *ledger.Sandbox) {
 		ok, err := v.asListed(ctx, s)
@@ -81,7 +87,9 @@ func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 		if out := v.engine.sample(ctx, v.x, v.engine.handle(s)); out.sampled {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.readings[s.ID] = ledger.SpanOf(out.cpu)
+			v.readings = append(v.readings, ledger.UsageSample{
+				SandboxID: s.ID, At: ledger.At(v.engine.now()), CPU: ledger.SpanOf(out.reading.CPUTime), MemoryBytes: out.reading.MemoryBytes, PIDs: out.reading.PIDs,
+			})
 		}
 	})
 	var read error
@@ -109,26 +117,32 @@ func (v *survey) each(rows []ledger.Sandbox, do func(s *ledger.Sandbox)) {
 	wg.Wait()
 }
 
+// recordReadings adds up what was used, and keeps samples of what leases use.
 func (v *survey) recordReadings(tx *ledger.Tx) error {
-	for id, cpu := range v.readings {
-		if err := recordCPU(tx, id, cpu); err != nil {
+	samples := make([]ledger.UsageSample, 0, len(v.readings))
+	for _, r := range v.readings {
+		s, err := recordCPU(tx, r.SandboxID, r.CPU)
+		if err != nil {
 			return err
 		}
+		if s != nil && s.LeaseID != nil {
+			samples = append(samples, r)
+		}
 	}
-	return nil
+	return tx.KeepUsageSamples(samples, usageApart)
 }
 
-// recordCPU keeps a reading of CPU time. It counts only while the sandbox is awake still, and only
-// if no later one was kept meanwhile.
-func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) error {
+// recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
+// and only if no later one was kept meanwhile; else nil is returned.
+func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbox, error) {
 	s, err := mustSandbox(tx, sandboxID)
 	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.CPUMark {
-		return err
+		return nil, err
 	}
 	if err := tx.AddCPU(s, cpu); err != nil {
-		return err
+		return nil, err
 	}
-	return tx.SaveSandbox(s)
+	return s, tx.SaveSandbox(s)
 }
 
 // sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is
@@ -151,7 +165,8 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 			return
 		}
 		err := e.store.Write(e.life, func(tx *ledger.Tx) error {
-			return recordCPU(tx, h.SandboxID, ledger.SpanOf(out.cpu))
+			_, err := recordCPU(tx, h.SandboxID, ledger.SpanOf(out.reading.CPUTime))
+			return err
 		})
 		if err != nil && e.life.Err() == nil {
 			e.log.Warn("leasing: recording usage", "sandbox", h.SandboxID, "error", err)

@@ -177,9 +177,9 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 type outcome struct {
 	err error
 	// since is when the sandbox began to run, where the step did not start it itself.
-	since time.Time
-	cpu   time.Duration
-	// sampled: cpu is a reading.
+	since   time.Time
+	reading sandbox.Usage
+	// sampled: there is a reading.
 	sampled bool
 	// ran is when the backend says that the sandbox ran.
 	ran []sandbox.Incarnation
@@ -320,7 +320,7 @@ func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbo
 	return out
 }
 
-// sample reads CPU time before it is lost. Failing to is not an error: the last heartbeat's
+// sample reads what a sandbox has used before that is lost. Failing to is not an error: the last heartbeat's
 // reading then stands.
 func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outcome {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
@@ -330,7 +330,7 @@ func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outco
 		e.log.Debug("leasing: sampling usage", "sandbox", h.SandboxID, "error", err)
 		return outcome{}
 	}
-	return outcome{cpu: u.CPUTime, sampled: true}
+	return outcome{reading: u, sampled: true}
 }
 
 // await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the

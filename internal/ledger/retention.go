@@ -97,7 +97,7 @@ func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them, their commands and processes, and their sessions, whose recordings are purged before. costs sums what the periods come to, by sandbox; objects names
+// to stay of them, their commands and processes, and their sessions. Their recordings and samples of usage are purged before. costs sums what the periods come to, by sandbox; objects names
 // what a command may have left in the bucket. It returns how many events it removed.
 func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[string]sandbox.NanoUSD, error), objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))

@@ -84,7 +84,8 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 		_, err4 := tx.Events(sandbox.EventFilter{EnvironmentID: "e", AfterID: 1})
 		_, err5 := tx.Retirable(ledger.Never, 10)
 		_, err6 := tx.RetainedSince(0)
-		return errors.Join(err, err2, err3, err4, err5, err6)
+		_, err7 := tx.UsageSamples(row.ID, 0, ledger.Never)
+		return errors.Join(err, err2, err3, err4, err5, err6, err7)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 			t.Errorf("%s\nis answered by %s", q, plan)
 		}
 	}
-	if len(asked) < 6 {
+	if len(asked) < 7 {
 		t.Errorf("%d queries were seen", len(asked))
 	}
 }

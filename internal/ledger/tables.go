@@ -14,7 +14,7 @@ import (
 var tables = []string{
 	"ledgers", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
 	"deliveries", "usage_periods", "cost_days", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
-	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "processes", "tokens", "logins",
+	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "processes", "usage_samples", "tokens", "logins",
 }
 
 // numbered are the tables whose rows have numbers that are never given out twice.

@@ -32,6 +32,63 @@ type LeaseUsage struct {
 	SampledAt time.Time  `json:"sampled_at"`
 }
 
+// What is kept of what leases' sandboxes used.
+const (
+	// UsageKept is how long: what happened today can be looked into, and the ledger's size stays bounded by how many
+	// sandboxes are awake.
+	UsageKept = 24 * time.Hour
+	// MaxUsageGap is the longest time between two samples that a mean spans: a sample may be missed.
+	MaxUsageGap = 3 * time.Minute
+)
+
+// UsageHistoryQuery selects samples of a lease's sandbox, from From to before To. Zero times mean: all that is
+// kept, until now.
+type UsageHistoryQuery struct {
+	LeaseRef
+	From, To time.Time
+}
+
+// Validate checks the query by itself. Errors: Invalid.
+func (q UsageHistoryQuery) Validate() error {
+	if !q.To.IsZero() && q.To.Before(q.From) {
+		return InvalidFields("the usage asked for", []Field{{Name: "from", Problem: "must not be after to"}})
+	}
+	return nil
+}
+
+// UsageSample is what a sandbox used at one moment.
+type UsageSample struct {
+	At          time.Time `json:"at"`
+	CPUTime     Duration  `json:"cpu_time" doc:"Since the sandbox last started."`
+	CPUMillis   *int64    `json:"cpu_millis,omitempty" doc:"Mean since the sample before, in thousandths of a core. Absent where that is more than three minutes ago, or the sandbox has started since."`
+	MemoryBytes int64     `json:"memory_bytes"`
+	PIDs        int64     `json:"pids"`
+}
+
+// Since returns the sample with its mean since another one, which is not known across a gap or a start of the
+// sandbox.
+func (s UsageSample) Since(before UsageSample) UsageSample {
+	s.CPUMillis = nil
+	took, used := s.At.Sub(before.At), s.CPUTime.D()-before.CPUTime.D()
+	if took > 0 && took <= MaxUsageGap && used >= 0 {
+		millis := int64(1000 * float64(used) / float64(took))
+		s.CPUMillis = &millis
+	}
+	return s
+}
+
+// LeaseUsageHistory is what a lease's sandbox used while it was awake, sampled about once a minute and kept for
+// UsageKept.
+type LeaseUsageHistory struct {
+	LeaseID    string `json:"lease_id"`
+	Generation int64  `json:"generation"`
+	SandboxID  string `json:"sandbox_id"`
+	// Limits are what it may use.
+	Limits Resources `json:"limits"`
+	// Samples are the oldest first. While it slept, or its backend was out of reach, there are none.
+	Samples []UsageSample `json:"samples"`
+}
+
 // LeaseHealth is whether a lease's sandbox can be used.
 type LeaseHealth struct {
 	LeaseID    string      `json:"lease_id"`
@@ -55,6 +112,9 @@ type Monitors interface {
 	// LeaseUsage samples what the sandbox uses. Errors: NotFound, LeaseEnded, Conflict (generation;
 	// ReasonInvalidState while it is being made), Unavailable.
 	LeaseUsage(ctx context.Context, r LeaseRef) (LeaseUsage, error)
+	// LeaseUsageHistory returns what is kept of what the sandbox used, also of a lease that has ended. It asks no
+	// backend. Errors: NotFound, Conflict (generation), Invalid.
+	LeaseUsageHistory(ctx context.Context, q UsageHistoryQuery) (LeaseUsageHistory, error)
 	// LeaseHealth checks whether the sandbox can be used. What is wrong with it is an answer, not an
 	// error. Errors: NotFound, Conflict (generation).
 	LeaseHealth(ctx context.Context, r LeaseRef) (LeaseHealth, error)

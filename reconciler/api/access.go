@@ -212,6 +212,13 @@ func (s scoped) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lea
 	return s.service.LeaseUsage(ctx, r)
 }
 
+func (s scoped) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
+	if err := s.lease(ctx, q.ID); err != nil {
+		return sandbox.LeaseUsageHistory{}, err
+	}
+	return s.service.LeaseUsageHistory(ctx, q)
+}
+
 func (s scoped) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	if err := s.lease(ctx, r.ID); err != nil {
 		return sandbox.LeaseHealth{}, err

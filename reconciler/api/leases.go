@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -53,6 +54,10 @@ func (s *server) registerLeases(d *document) {
 		Summary: "Wake a lease's sandbox"}, onLease(sandbox.Service.Wake))
 	add(d, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet, Path: "/v1/leases/{id}/usage", Tags: tags,
 		Summary: "Sample what a lease's sandbox uses, without waking it"}, onLease(sandbox.Service.LeaseUsage))
+	add(d, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet, Path: "/v1/leases/{id}/usage/history", Tags: tags,
+		Summary: "Show what a lease's sandbox used while it was awake",
+		Description: "Sampled about once a minute and kept for 24 hours, also once the lease has ended. There are no samples of the time for which " +
+			"it slept, or its backend was out of reach."}, usageHistory)
 	add(d, huma.Operation{OperationID: "lease-health", Method: http.MethodGet, Path: "/v1/leases/{id}/health", Tags: tags,
 		Summary:     "Check whether a lease's sandbox can be used, without waking it",
 		Description: "What is wrong is an answer, with status 200 and healthy false."}, onLease(sandbox.Service.LeaseHealth))
@@ -128,6 +133,16 @@ func renew(ctx context.Context, service sandbox.Service, in *struct {
 		r.Settings = in.Body.Settings
 	}
 	return replyWith(service.Renew(ctx, r))
+}
+
+func usageHistory(ctx context.Context, service sandbox.Service, in *struct {
+	LeaseRef
+	From time.Time `query:"from" doc:"RFC 3339. Default: all that is kept."`
+	To   time.Time `query:"to" doc:"RFC 3339; samples before it. Default: now."`
+}) (*reply[sandbox.LeaseUsageHistory], error) {
+	h, err := service.LeaseUsageHistory(ctx, sandbox.UsageHistoryQuery{LeaseRef: in.ref(), From: in.From, To: in.To})
+	h.Samples = notNil(h.Samples)
+	return replyWith(h, err)
 }
 
 // onLease makes a handler of a method that needs no more than a lease.

@@ -16,7 +16,7 @@ const scopesText = "A token has scopes: read, lease (which holds read), conditio
 // backend, is read; what runs in a sandbox, or wakes one, is lease; what changes what others lease is admin.
 var scopes = map[string]sandbox.Scope{
 	"list-environments": sandbox.ScopeRead, "get-environment": sandbox.ScopeRead,
-	"list-leases": sandbox.ScopeRead, "get-lease": sandbox.ScopeRead, "lease-usage": sandbox.ScopeRead, "lease-health": sandbox.ScopeRead,
+	"list-leases": sandbox.ScopeRead, "get-lease": sandbox.ScopeRead, "lease-usage": sandbox.ScopeRead, "lease-usage-history": sandbox.ScopeRead, "lease-health": sandbox.ScopeRead,
 	"list-execs": sandbox.ScopeRead, "get-exec": sandbox.ScopeRead, "read-exec": sandbox.ScopeRead,
 	"list-sessions": sandbox.ScopeRead, "get-session": sandbox.ScopeRead, "list-session-events": sandbox.ScopeRead,
 	"list-processes": sandbox.ScopeRead, "get-process": sandbox.ScopeRead,

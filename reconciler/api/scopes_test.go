@@ -18,7 +18,7 @@ var needs = map[sandbox.Scope][]string{
 	"": {"GET /livez", "GET /readyz"},
 	sandbox.ScopeRead: {
 		"GET /v1/environments", "GET /v1/environments/{id}", "GET /v1/leases", "GET /v1/leases/{id}",
-		"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/health",
+		"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/usage/history", "GET /v1/leases/{id}/health",
 		"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}",
 		"GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
 		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",

@@ -12,16 +12,21 @@ func (c *Client) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	return monitor[sandbox.LeaseUsage](ctx, c, r, "/usage")
 }
 
+// LeaseUsageHistory implements sandbox.Monitors.
+func (c *Client) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
+	return monitor[sandbox.LeaseUsageHistory](ctx, c, q.LeaseRef, "/usage/history", "from", moment(q.From), "to", moment(q.To))
+}
+
 // LeaseHealth implements sandbox.Monitors.
 func (c *Client) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	return monitor[sandbox.LeaseHealth](ctx, c, r, "/health")
 }
 
-func monitor[T any](ctx context.Context, c *Client, r sandbox.LeaseRef, what string) (answer T, err error) {
+func monitor[T any](ctx context.Context, c *Client, r sandbox.LeaseRef, what string, query ...string) (answer T, err error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
 		return answer, err
 	}
-	err = c.call(ctx, request{method: http.MethodGet, path: path + what + fence(r), slow: true}, &answer)
+	err = c.call(ctx, request{method: http.MethodGet, path: path + what + fence(r, query...), slow: true}, &answer)
 	return answer, err
 }

@@ -510,6 +510,17 @@ type DiskUsage = sandbox.DiskUsage
 // LeaseUsage is what a lease's sandbox uses now.
 type LeaseUsage = sandbox.LeaseUsage
 
+// UsageHistoryQuery selects samples of a lease's sandbox, from From to before To. Zero times mean: all that is
+// kept, until now.
+type UsageHistoryQuery = sandbox.UsageHistoryQuery
+
+// UsageSample is what a sandbox used at one moment.
+type UsageSample = sandbox.UsageSample
+
+// LeaseUsageHistory is what a lease's sandbox used while it was awake, sampled about once a minute and kept for
+// UsageKept.
+type LeaseUsageHistory = sandbox.LeaseUsageHistory
+
 // LeaseHealth is whether a lease's sandbox can be used.
 type LeaseHealth = sandbox.LeaseHealth
 

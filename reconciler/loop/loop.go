@@ -9,8 +9,9 @@
 //	slow poll ────────────┘
 //	commit, slow poll ──────> Engine.TendPools (rows of warm pools, made and ended)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
-//	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, CPU time)
+//	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, usage)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
+//	ticker ─────────────────> Engine.RetireUsage (old samples of usage)
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
@@ -77,6 +78,7 @@ const (
 	PassEgress    = "egress"    // record what a backend's sandboxes try to reach
 	PassRollUp    = "rollup"    // count ended usage by day
 	PassBudgets   = "budgets"   // look at budgets
+	PassUsage     = "usage"     // remove old samples of usage
 	PassStates    = "states"    // delete objects of replaced states
 	PassMeter     = "meter"     // compare usage with what backends have counted
 	PassRetire    = "retire"    // remove what was destroyed long ago
@@ -127,7 +129,7 @@ func New(e *leasing.Engine, c Config) *Loop {
 
 // Run works until ctx ends, then waits for the steps under way.
 func (l *Loop) Run(ctx context.Context) error {
-	for _, pass := range []string{PassDue, PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassStates, PassMeter} {
+	for _, pass := range []string{PassDue, PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassStates, PassMeter} {
 		l.c.Observer.PassBegan(pass, "")
 	}
 	for _, b := range l.engine.Backends() {
@@ -177,6 +179,9 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
 			l.c.Logger.Warn("loop: looking at budgets", "error", err)
+		}
+		if err := l.engine.RetireUsage(ctx); l.passed(ctx, PassUsage, "", err) {
+			l.c.Logger.Warn("loop: removing old samples of usage; it is tried again", "error", err)
 		}
 		if err := l.engine.CollectStates(ctx); l.passed(ctx, PassStates, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)

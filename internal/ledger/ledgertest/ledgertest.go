@@ -33,6 +33,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("UsageIsCountedBeforeItIsRetired", s.unrolledUsage)
 	t.Run("EventsGoBeforeTheirSandbox", s.purgedBeforeRetired)
 	t.Run("StepsOfTheClockRemoveNothingEarly", s.retentionAcrossSteps)
+	t.Run("SamplesOfUsageAreApartAndOfOneClock", s.usageSamples)
 	t.Run("OldRowsAreRemovedAndNoOthers", s.oldRows)
 	t.Run("AStepOfTheClockMovesWhatLives", s.clockSteps)
 	t.Run("TimeThatPassedIsNotAStep", s.suspended)

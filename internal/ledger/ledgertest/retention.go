@@ -224,7 +224,9 @@ func (s suite) oldRows(t *testing.T) {
 			env.Status = sandbox.EnvironmentDestroyed
 			_, err3 := tx.CreateDeliveries([]ledger.Delivery{{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched}})
 			_, _, err4 := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
-			return errors.Join(err, err2, err3, err4, tx.SaveEnvironment(env), tx.ResolveDrift(id, "gone"),
+			row := Sandbox(tx, id, 1)
+			err5 := tx.CreateSandbox(row)
+			return errors.Join(err, err2, err3, err4, err5, tx.KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1), tx.SaveEnvironment(env), tx.ResolveDrift(id, "gone"),
 				tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 		})
 	}
@@ -238,7 +240,7 @@ func (s suite) oldRows(t *testing.T) {
 	before := ledger.At(time.Unix(1_000_003, 0))
 	for name, remove := range map[string]func(tx *ledger.Tx, before ledger.Time, limit int) (int64, error){
 		"environments": (*ledger.Tx).RetireEnvironments, "events": (*ledger.Tx).RemoveEnvironmentEvents,
-		"deliveries": (*ledger.Tx).RemoveDeliveries, "findings": (*ledger.Tx).RemoveFindings,
+		"deliveries": (*ledger.Tx).RemoveDeliveries, "findings": (*ledger.Tx).RemoveFindings, "samples of usage": (*ledger.Tx).RemoveUsageSamples,
 	} {
 		for _, want := range []int64{2, 1, 0} {
 			write(t, store, func(tx *ledger.Tx) error {

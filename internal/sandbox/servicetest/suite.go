@@ -29,6 +29,8 @@ type Env struct {
 	Advance func(d time.Duration)
 	// Remove removes a sandbox from its backend, behind the service's back.
 	Remove func(sandboxID string)
+	// Burn has a sandbox use CPU time.
+	Burn func(sandboxID string, d time.Duration)
 	// Pass lets time pass, and nothing be done.
 	Pass func(d time.Duration)
 	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.

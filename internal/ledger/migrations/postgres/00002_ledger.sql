@@ -481,6 +481,17 @@ CREATE TABLE processes (
 );
 CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
 
+-- What awake sandboxes used, about once a minute, for a day.
+CREATE TABLE usage_samples (
+    sandbox_id   TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    at           BIGINT           NOT NULL,
+    cpu          BIGINT           NOT NULL, -- microseconds since the sandbox last started
+    memory_bytes BIGINT           NOT NULL,
+    pids         BIGINT           NOT NULL,
+    PRIMARY KEY (sandbox_id, at)
+);
+CREATE INDEX usage_samples_at ON usage_samples (at);
+
 -- Who asked for what happened, and from where; '' where nobody did.
 ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';

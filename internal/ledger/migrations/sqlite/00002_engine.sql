@@ -355,6 +355,17 @@ CREATE TABLE processes (
 ) WITHOUT ROWID;
 CREATE INDEX processes_live ON processes (due_at) WHERE state IN ('pending', 'running');
 
+-- What awake sandboxes used, about once a minute, for a day.
+CREATE TABLE usage_samples (
+    sandbox_id   TEXT    NOT NULL REFERENCES sandboxes (id),
+    at           INTEGER NOT NULL,
+    cpu          INTEGER NOT NULL, -- microseconds since the sandbox last started
+    memory_bytes INTEGER NOT NULL,
+    pids         INTEGER NOT NULL,
+    PRIMARY KEY (sandbox_id, at)
+) WITHOUT ROWID;
+CREATE INDEX usage_samples_at ON usage_samples (at);
+
 -- Who asked for what happened, and from where; '' where nobody did.
 ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';

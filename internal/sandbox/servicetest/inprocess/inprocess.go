@@ -87,6 +87,7 @@ func newEnv(t *testing.T, url string) (servicetest.Env, *ledger.Store) {
 		Instance:   "engine-1",
 		Plant:      backend.Plant,
 		Remove:     backend.Remove,
+		Burn:       backend.Burn,
 		Weaken:     backend.Weaken,
 		Secrets:    backend.Secrets,
 		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
@@ -129,6 +130,9 @@ func retire(t *testing.T, engine *leasing.Engine, ttl time.Duration) {
 		t.Fatal(err)
 	}
 	if _, err := engine.Retire(t.Context(), ttl); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.RetireUsage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

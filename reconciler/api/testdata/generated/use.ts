@@ -51,6 +51,7 @@ await ok(api.execInSession({ path: { ...lease, session: session.id }, body: { sh
 assert.equal((await ok(api.getSession({ path: { ...lease, session: session.id } }))).cwd, "/data");
 await ok(api.closeSession({ path: { ...lease, session: session.id } }));
 await ok(api.leaseUsage({ path: lease }));
+assert.ok((await ok(api.leaseUsageHistory({ path: lease, query: { from: "2026-08-15T12:00:00Z" } }))).samples);
 await ok(api.leaseHealth({ path: lease }));
 await ok(api.renewLease({ path: lease, body: {} }));
 await ok(api.sleepLease({ path: lease }));
