@@ -2,7 +2,6 @@ package cli
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +11,7 @@ import (
 func (a *app) costs() *cobra.Command {
 	var (
 		q        sandbox.CostQuery
-		from, to string
+		within   span
 		accounts bool
 	)
 	cmd := &cobra.Command{
@@ -26,17 +25,8 @@ account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of th
 --accounts shows the lines of the accounts instead, which are whatever else is selected.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, bound := range []struct {
-				flag, text string
-				to         *time.Time
-			}{{"--from", from, &q.From}, {"--to", to, &q.To}} {
-				var err error
-				if bound.text == "" {
-					continue
-				}
-				if *bound.to, err = time.Parse(time.RFC3339, bound.text); err != nil {
-					return usage("%s: %q is not a time such as 2026-08-01T00:00:00Z", bound.flag, bound.text)
-				}
+			if err := within.parse(&q.From, &q.To); err != nil {
+				return err
 			}
 			service, err := a.connect(cmd)
 			if err != nil {
@@ -60,8 +50,7 @@ account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of th
 	f := cmd.Flags()
 	f.StringVar(&q.EnvironmentID, "environment", "", "only of this environment")
 	f.StringVar(&q.AgentDID, "agent", "", "only of this agent")
-	f.StringVar(&from, "from", "", "from this time on, in RFC 3339")
-	f.StringVar(&to, "to", "", "up to this time, in RFC 3339")
+	within.flags(f)
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
 	f.BoolVar(&accounts, "accounts", false, "show what each account owes for each month, line by line")
 	return cmd

@@ -11,17 +11,39 @@ import (
 )
 
 func (a *app) usage() *cobra.Command {
-	return &cobra.Command{
+	var (
+		history bool
+		within  span
+	)
+	cmd := &cobra.Command{
 		Use:   "usage <lease>",
-		Short: "Show what a lease's sandbox uses now, without waking it",
-		Args:  exactly("lease"),
+		Short: "Show what a lease's sandbox uses now, without waking it, or has used",
+		Long: `Show what a lease's sandbox uses now, without waking it.
+
+--history shows what it used while it was awake instead, about once a minute of the last 24 hours, also of a lease
+that has ended. CPU is the mean since the sample before, where there is one of the same start of the sandbox.`,
+		Args: exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			q := sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: args[0]}}
+			if err := within.parse(&q.From, &q.To); err != nil {
+				return err
+			}
+			if !history && within != (span{}) {
+				return usage("--from and --to select what --history shows: add it")
+			}
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
+			if history {
+				h, err := service.LeaseUsageHistory(cmd.Context(), q)
+				if err != nil {
+					return err
+				}
+				return a.print(cmd, h, func(t *table) { fillSamples(t, h) })
+			}
 			stop := Progress(cmd, "sampling the sandbox")
-			u, err := service.LeaseUsage(cmd.Context(), sandbox.LeaseRef{ID: args[0]})
+			u, err := service.LeaseUsage(cmd.Context(), q.LeaseRef)
 			stop()
 			if err != nil {
 				return err
@@ -34,7 +56,25 @@ func (a *app) usage() *cobra.Command {
 			})
 		},
 	}
+	f := cmd.Flags()
+	f.BoolVar(&history, "history", false, "show what it used, and not what it uses now")
+	within.flags(f)
+	return cmd
 }
+
+func fillSamples(t *table, h sandbox.LeaseUsageHistory) {
+	t.row("SAMPLED", "CPU", "OF", "CPU TIME", "MEMORY", "OF", "PIDS", "OF")
+	for _, s := range h.Samples {
+		cpu := ""
+		if s.CPUMillis != nil {
+			cpu = cores(*s.CPUMillis)
+		}
+		t.row(moment(s.At), cpu, cores(h.Limits.CPUMillis), s.CPUTime.D().Round(time.Millisecond).String(),
+			mebibytes(s.MemoryBytes), fmt.Sprintf("%d MiB", h.Limits.MemoryMB), strconv.FormatInt(s.PIDs, 10), strconv.FormatInt(h.Limits.PIDs, 10))
+	}
+}
+
+func cores(millis int64) string { return strconv.FormatFloat(float64(millis)/1000, 'f', 3, 64) }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
