@@ -11,12 +11,14 @@ import (
 type point struct {
 	At    time.Time
 	Value float64
+	// Apart: nothing is known of the time since the point before.
+	Apart bool
 }
 
 // line is a chart of values over time, 300 by 60 units, beside which the same values stand in a table.
 type line struct {
 	Name string
-	// Path is that of the line, Area the same closed at the bottom.
+	// Path is that of the line, interrupted where nothing is known, Area the same closed at the bottom.
 	Path, Area string
 	// Limit is at what height the limit lies; Above: it is above the chart, or there is none.
 	Limit float64
@@ -28,8 +30,8 @@ const (
 	lineHeight = 60.0
 )
 
-// newLine draws points, of which there is one at least, from 0 to what is highest.
-func newLine(name string, points []point, limit float64) line {
+// newLine draws points between two moments, from 0 to what is highest.
+func newLine(name string, points []point, from, to time.Time, limit float64) line {
 	highest := 0.0
 	for _, p := range points {
 		highest = max(highest, p.Value)
@@ -38,21 +40,31 @@ func newLine(name string, points []point, limit float64) line {
 	if top == 0 {
 		top = 1
 	}
-	first, last := points[0].At, points[len(points)-1].At
-	points2 := make([]point2, len(points))
+	l := line{Name: name, Limit: lineHeight - lineHeight*limit/top, Above: limit > top || limit <= 0}
+	var piece []point2
 	for i, p := range points {
-		x := lineWidth
-		if last.After(first) {
-			x = lineWidth * float64(p.At.Sub(first)) / float64(last.Sub(first))
+		if i > 0 && p.Apart {
+			l.add(piece)
+			piece = nil
 		}
-		points2[i] = point2{x, lineHeight - lineHeight*p.Value/top}
+		x := lineWidth * float64(p.At.Sub(from)) / float64(to.Sub(from))
+		piece = append(piece, point2{min(max(x, 0), lineWidth), lineHeight - lineHeight*p.Value/top})
 	}
-	if len(points2) == 1 { // a line through the one that there is
-		points2 = append([]point2{{0, points2[0].y}}, points2...)
-	}
-	l := line{Name: name, Path: pathOf(points2), Limit: lineHeight - lineHeight*limit/top, Above: limit > top || limit <= 0}
-	l.Area = l.Path + fmt.Sprintf("L%.1f %.1fL0 %.1fZ", lineWidth, lineHeight, lineHeight)
+	l.add(piece)
 	return l
+}
+
+// add draws points that hang together.
+func (l *line) add(piece []point2) {
+	if len(piece) == 0 {
+		return
+	}
+	if len(piece) == 1 { // something to be seen
+		piece = []point2{{max(piece[0].x-1, 0), piece[0].y}, piece[0]}
+	}
+	path := pathOf(piece)
+	l.Path += path
+	l.Area += path + fmt.Sprintf("L%.1f %.1fL%.1f %.1fZ", piece[len(piece)-1].x, lineHeight, piece[0].x, lineHeight)
 }
 
 // point2 is a point of a chart.

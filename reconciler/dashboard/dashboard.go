@@ -64,7 +64,6 @@ type Dashboard struct {
 	origins       *http.CrossOriginProtection
 	templates     map[string]*template.Template
 	assets        map[string]asset
-	samples       *samples
 	keepAlive     time.Duration
 	streamTimeout time.Duration
 }
@@ -75,7 +74,7 @@ var _ http.Handler = (*Dashboard)(nil)
 func New(c Config) (*Dashboard, error) {
 	d := &Dashboard{
 		gate: c.Gate, now: c.Now, log: c.Logger, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
-		samples: newSamples(), keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
+		keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
 	if d.now == nil {
 		d.now = time.Now

@@ -1,129 +1,159 @@
 package dashboard
 
 import (
-	"sync"
+	"slices"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-const (
-	// maxSampled is how many sandboxes samples are kept of: the latest that somebody looked at.
-	maxSampled = 64
-	// maxSamples is how many samples of each: ten minutes while its page is open.
-	maxSamples = 120
-	// sampleEvery is how often at most a sandbox is looked at, however many look at its page.
-	sampleEvery = 5 * time.Second
-)
+// usageRefresh is how often the page of a lease's usage is read again. Each time the sandbox is looked at.
+const usageRefresh = 15 * time.Second
 
-// samples are what sandboxes used while somebody looked at it. The ledger keeps no such history.
-type samples struct {
-	mu  sync.Mutex // guards what follows
-	all *lru.Cache[string, []sandbox.LeaseUsage]
+// stretches are what of the history can be chosen. What is longer is shown by steps, as many as an hour has samples
+// or a few more.
+var stretches = []struct {
+	last   string // in the page's address
+	name   string
+	length time.Duration
+	step   time.Duration // 0: each sample
+}{
+	{"", "hour", time.Hour, 0}, {"6h", "6 hours", 6 * time.Hour, 5 * time.Minute}, {"24h", "24 hours", sandbox.UsageKept, 15 * time.Minute},
 }
 
-func newSamples() *samples {
-	all, err := lru.New[string, []sandbox.LeaseUsage](maxSampled)
-	if err != nil { // only of a size that is not positive
-		panic(err)
-	}
-	return &samples{all: all}
-}
-
-// of returns the samples of a sandbox, the oldest first, and whether the last is recent enough.
-func (s *samples) of(sandboxID string, now time.Time) (list []sandbox.LeaseUsage, recent bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list, _ = s.all.Get(sandboxID)
-	return list, len(list) > 0 && now.Sub(list[len(list)-1].SampledAt) < sampleEvery
-}
-
-// add adds a sample and returns all, the oldest first. What was returned before does not change.
-func (s *samples) add(u sandbox.LeaseUsage) []sandbox.LeaseUsage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	had, _ := s.all.Get(u.SandboxID)
-	list := append(had[max(0, len(had)-maxSamples+1):len(had):len(had)], u)
-	s.all.Add(u.SandboxID, list)
-	return list
-}
-
-// usagePage is what a sandbox uses, and has used while somebody looked.
+// usagePage is what a sandbox uses and has used.
 type usagePage struct {
 	sandbox.Lease
-	Now    sandbox.LeaseUsage
-	Memory meter
-	PIDs   meter
-	CPU    meter
-	// CPUCores is the mean since the sample before, in thousandths of a core; Compared: there was one.
-	CPUMillis int64
-	Compared  bool
-	Lines     []line
-	Samples   []usageRow // the latest first
+	// Now is nil where that is not known, which Problem says why.
+	Now     *usageNow
+	Problem string
+	Tabs    []tab
+	Stretch string // that is shown
+	Lines   []line
+	Rows    []usageRow // the latest first
+	// Stepped: each row is of a stretch of time: the mean of CPU, and the most of the others.
+	Stepped bool
+}
+
+// usageNow is what a sandbox uses now.
+type usageNow struct {
+	Used              sandbox.LeaseUsage
+	Memory, PIDs, CPU meter
+	// CPUMillis is the mean since the last sample that is kept, in thousandths of a core; nil: there is none to compare with.
+	CPUMillis *int64
 }
 
 // usageRow is a line of the table beside the charts.
 type usageRow struct {
 	At        time.Time
-	CPUMillis int64
+	CPUMillis *int64
 	Memory    int64
 	PIDs      int64
+	Apart     bool // nothing is known of the time since the row before
 }
 
-// usage shows what a lease's sandbox uses. It looks at it without waking it.
+// usage shows what a lease's sandbox uses, for which it is looked at and not woken, and what is kept of what it used.
 func usage(p *page) error {
 	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	list, recent := p.samples.of(l.SandboxID, p.now())
-	if !recent {
-		now, err := p.service.LeaseUsage(p.ctx, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation})
-		if err != nil {
-			return err
+	ref := sandbox.LeaseRef{ID: l.ID, Generation: l.Generation}
+	v := usagePage{Lease: l}
+	chosen := stretches[0]
+	for _, s := range stretches {
+		if s.last == p.query("last") {
+			chosen = s
 		}
-		list = p.samples.add(now)
 	}
-	v := usageOf(l, list)
-	return p.frame("usage", &frame{Title: "Usage of " + l.AgentDID, Section: "leases", Refresh: int(sampleEvery.Seconds()), Page: v})
+	for _, s := range stretches {
+		v.Tabs = append(v.Tabs, tab{s.name, address(leasePath(l.ID, "usage"), "last", s.last), s == chosen})
+	}
+	to := p.now()
+	from := to.Add(-chosen.length)
+	h, err := p.service.LeaseUsageHistory(p.ctx, sandbox.UsageHistoryQuery{LeaseRef: ref, From: from})
+	if err != nil {
+		return err
+	}
+	now, err := p.service.LeaseUsage(p.ctx, ref)
+	switch sandbox.CodeOf(err) {
+	case "":
+		v.Now = usageNowOf(now, h.Samples)
+	case sandbox.LeaseEnded, sandbox.Conflict, sandbox.Unavailable:
+		v.Problem = err.Error()
+	default:
+		return err
+	}
+	rows := usageRows(h.Samples, chosen.step)
+	v.Stretch, v.Stepped, v.Lines = chosen.name, chosen.step > 0, usageLines(rows, from, to, h.Limits)
+	slices.Reverse(rows)
+	v.Rows = rows
+	return p.frame("usage", &frame{Title: "Usage of " + l.AgentDID, Section: "leases", Refresh: int(usageRefresh.Seconds()), Page: v})
 }
 
-// usageOf shows samples, the oldest first, of which there is one at least.
-func usageOf(l sandbox.Lease, list []sandbox.LeaseUsage) usagePage {
-	now := list[len(list)-1]
-	v := usagePage{Lease: l, Now: now, Compared: len(list) > 1}
+// usageNowOf compares what is used now with what may be, and with the last of the samples that are kept.
+func usageNowOf(u sandbox.LeaseUsage, kept []sandbox.UsageSample) *usageNow {
+	n := &usageNow{
+		Used:   u,
+		Memory: newMeter(float64(u.MemoryBytes), 0, float64(u.Limits.MemoryMB<<20)),
+		PIDs:   newMeter(float64(u.PIDs), 0, float64(u.Limits.PIDs)),
+	}
+	if len(kept) > 0 {
+		n.CPUMillis = sandbox.UsageSample{At: u.SampledAt, CPUTime: u.CPUTime}.Since(kept[len(kept)-1]).CPUMillis
+	}
+	if u.State != sandbox.StateRunning {
+		n.CPUMillis = new(int64)
+	}
+	if n.CPUMillis != nil {
+		n.CPU = newMeter(float64(*n.CPUMillis), 0, float64(u.Limits.CPUMillis))
+	}
+	return n
+}
+
+// usageRows makes a row of each sample, or of those of each step.
+func usageRows(samples []sandbox.UsageSample, step time.Duration) []usageRow {
+	var rows []usageRow
+	var sum, n int64 // of the means of CPU in the last row
+	for _, s := range samples {
+		at := s.At
+		if step > 0 {
+			at = at.Truncate(step)
+		}
+		if last := len(rows) - 1; last < 0 || !rows[last].At.Equal(at) {
+			apart := last < 0 || at.Sub(rows[last].At) > max(step, sandbox.MaxUsageGap)
+			rows, sum, n = append(rows, usageRow{At: at, Apart: apart}), 0, 0
+		}
+		r := &rows[len(rows)-1]
+		r.Memory, r.PIDs = max(r.Memory, s.MemoryBytes), max(r.PIDs, s.PIDs)
+		if s.CPUMillis != nil {
+			sum, n = sum+*s.CPUMillis, n+1
+			mean := sum / n
+			r.CPUMillis = &mean
+		}
+	}
+	return rows
+}
+
+// usageLines draws rows, the oldest first.
+func usageLines(rows []usageRow, from, to time.Time, limits sandbox.Resources) []line {
+	if len(rows) == 0 {
+		return nil
+	}
 	var cpu, memory, pids []point
-	for i, u := range list {
-		row := usageRow{At: u.SampledAt, Memory: u.MemoryBytes, PIDs: u.PIDs}
-		if i > 0 {
-			row.CPUMillis = meanCPU(list[i-1], u)
+	missing := false
+	for _, r := range rows {
+		memory = append(memory, point{r.At, float64(r.Memory), r.Apart})
+		pids = append(pids, point{r.At, float64(r.PIDs), r.Apart})
+		if missing = missing || r.Apart; r.CPUMillis == nil {
+			missing = true
+			continue
 		}
-		v.Samples = append([]usageRow{row}, v.Samples...)
-		cpu = append(cpu, point{u.SampledAt, float64(row.CPUMillis)})
-		memory = append(memory, point{u.SampledAt, float64(u.MemoryBytes)})
-		pids = append(pids, point{u.SampledAt, float64(u.PIDs)})
+		cpu = append(cpu, point{r.At, float64(*r.CPUMillis), missing})
+		missing = false
 	}
-	v.CPUMillis = v.Samples[0].CPUMillis
-	v.CPU = newMeter(float64(v.CPUMillis), 0, float64(now.Limits.CPUMillis))
-	v.Memory = newMeter(float64(now.MemoryBytes), 0, float64(now.Limits.MemoryMB<<20))
-	v.PIDs = newMeter(float64(now.PIDs), 0, float64(now.Limits.PIDs))
-	if v.Compared {
-		v.Lines = []line{
-			newLine("CPU", cpu[1:], float64(now.Limits.CPUMillis)),
-			newLine("Memory", memory, float64(now.Limits.MemoryMB<<20)),
-			newLine("Processes and threads", pids, float64(now.Limits.PIDs)),
-		}
+	return []line{
+		newLine("CPU", cpu, from, to, float64(limits.CPUMillis)),
+		newLine("Memory", memory, from, to, float64(limits.MemoryMB<<20)),
+		newLine("Processes and threads", pids, from, to, float64(limits.PIDs)),
 	}
-	return v
-}
-
-// meanCPU is what was used between two samples, in thousandths of a core; 0 when the sandbox started in between.
-func meanCPU(before, after sandbox.LeaseUsage) int64 {
-	took, used := after.SampledAt.Sub(before.SampledAt), after.CPUTime.D()-before.CPUTime.D()
-	if took <= 0 || used < 0 {
-		return 0
-	}
-	return int64(1000 * float64(used) / float64(took))
 }
