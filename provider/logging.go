@@ -13,7 +13,7 @@ func logger(ctx context.Context) *slog.Logger {
 	return slog.New(handler{ctx: context.WithoutCancel(ctx)})
 }
 
-// handler is an slog.Handler. Groups, which this program does not use, are flattened.
+// handler is an slog.Handler. Groups are flattened.
 type handler struct {
 	ctx   context.Context //nolint:containedctx // it is where tflog keeps its logger
 	attrs []slog.Attr
@@ -30,8 +30,16 @@ func (h handler) WithGroup(string) slog.Handler { return h }
 
 func (h handler) Handle(_ context.Context, r slog.Record) error {
 	fields := make(map[string]any, len(h.attrs)+r.NumAttrs())
-	add := func(a slog.Attr) bool {
-		fields[a.Key] = a.Value.Resolve().Any()
+	var add func(a slog.Attr) bool
+	add = func(a slog.Attr) bool {
+		value := a.Value.Resolve()
+		if value.Kind() != slog.KindGroup {
+			fields[a.Key] = value.Any()
+			return true
+		}
+		for _, inner := range value.Group() {
+			add(inner)
+		}
 		return true
 	}
 	for _, a := range h.attrs {

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -233,7 +234,7 @@ func generateFile(path, line string) error {
 func newLogger(cmd *cobra.Command, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), o))
+		return slog.New(api.LogHandler(slog.NewJSONHandler(cmd.ErrOrStderr(), o)))
 	}
-	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), o))
+	return slog.New(api.LogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), o)))
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// serveVar makes the test binary a reconciler, so that tests can kill one, and argsVar the command serve.
+// serveVar makes the test binary a reconciler, so that tests can kill one, and argsVar the command serve, or doctor.
 const (
 	serveVar = "SANDBOX_TEST_SERVE"
 	argsVar  = "SANDBOX_TEST_SERVE_ARGS"
@@ -33,6 +33,9 @@ const (
 func TestMain(m *testing.M) {
 	if args := os.Getenv(argsVar); args != "" {
 		cmd := reconciler.NewServeCommand("test")
+		if rest, isDoctor := strings.CutPrefix(args, "doctor "); isDoctor {
+			cmd, args = reconciler.NewDoctorCommand(), rest
+		}
 		cmd.SetArgs(strings.Split(args, " "))
 		if err := cmd.ExecuteContext(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)

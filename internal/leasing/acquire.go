@@ -51,7 +51,7 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
 		// The refusal has taken back what its transaction told of the budget.
 		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
-			e.log.Warn("leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) bringLater(a sandbox.Acquire, b beginning) error {
 	}
 	began := e.background(func() {
 		if _, err := e.bring(e.life, a, b); err != nil {
-			e.log.Warn("leasing: a lease that nobody waits for is not ready", "agent", a.AgentDID, "environment", a.EnvironmentID, "error", err)
+			e.log.Warn("leasing: a lease that nobody waits for is not ready", aboutLease(sandbox.LeaseID(a.AgentDID, a.EnvironmentID), b.sandboxID), "error", err)
 		}
 	})
 	if !began {

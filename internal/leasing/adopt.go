@@ -267,7 +267,7 @@ func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, env *ledger
 	for _, label := range labels {
 		err := x.Deprovision(ctx, sandbox.EnvironmentRef{LedgerID: label, EnvironmentID: env.ID, Instance: env.Instance})
 		if sandbox.CodeOf(err) == sandbox.Conflict {
-			e.log.Warn("leasing: sandboxes of the environment were not adopted; what they share stays", "environment", env.ID, "ledger", label, "error", err)
+			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", env.ID, "ledger", label, "error", err)
 			continue
 		}
 		if err != nil {

@@ -178,7 +178,7 @@ func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironmen
 		return tx.SaveEnvironment(row)
 	})
 	if err != nil {
-		e.log.Error("leasing: taking back an environment that could not be made", "environment", p.ID, "error", err)
+		e.log.ErrorContext(ctx, "leasing: taking back an environment that could not be made", "environment", p.ID, "error", err)
 	}
 	return cause
 }

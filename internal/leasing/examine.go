@@ -50,7 +50,7 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 		return nil, err
 	}
 	if lookErr != nil {
-		e.log.Warn("leasing: could not look at what an environment is deployed with", "environment", env.ID, "error", lookErr)
+		e.log.WarnContext(ctx, "leasing: could not look at what an environment is deployed with", "environment", env.ID, "error", lookErr)
 		return findingsOf(open), nil
 	}
 	if len(found) == 0 && len(open) == 0 {

@@ -46,11 +46,11 @@ func (c *command) run(ctx context.Context, start bool) {
 		if err == nil || !c.goesOn(err, lost && tries <= startTries) {
 			c.rec.fill(&res)
 			if err := c.end(e.life, res, err, false); err != nil {
-				e.log.Error("leasing: settling a command", "exec", c.row.ID, "sandbox", c.row.SandboxID, "error", err)
+				e.log.Error("leasing: settling a command", aboutLease(c.row.LeaseID, c.row.SandboxID), "exec", c.row.ID, "error", err)
 			}
 			return
 		}
-		e.log.Warn("leasing: a command is followed again", "exec", c.row.ID, "sandbox", c.row.SandboxID, "attempt", tries, "error", err)
+		e.log.Warn("leasing: a command is followed again", aboutLease(c.row.LeaseID, c.row.SandboxID), "exec", c.row.ID, "attempt", tries, "error", err)
 		select {
 		case <-time.After(backoff(tries)):
 		case <-ctx.Done():
@@ -88,7 +88,7 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 		err = e.toward(e.life, c.row.SandboxID, actWake)
 	}
 	if err != nil {
-		e.log.Warn("leasing: looking at the sandbox of a command", "exec", c.row.ID, "error", err)
+		e.log.Warn("leasing: looking at the sandbox of a command", aboutLease(c.row.LeaseID, c.row.SandboxID), "exec", c.row.ID, "error", err)
 	}
 	return !gone
 }

@@ -95,7 +95,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 		return sandbox.Lease{}, err
 	}
 	if owed {
-		e.renewNow(ctx, id)
+		e.renewNow(ctx, r.ID, id)
 	}
 	return e.readView(ctx, id)
 }

@@ -120,7 +120,7 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
 		return sandbox.Lease{} // it never was: what the agent has there is another's
 	}
-	e.log.Warn("leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it", "lease", ref.ID, "error", err)
+	e.log.WarnContext(ctx, "leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it", aboutLease(ref.ID, ""), "error", err)
 	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
 		return sandbox.Lease{} // as in the log
 	}

@@ -114,7 +114,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 	a, err := e.state.Save(ctx, t.object, reading, t.row.State.Spec.Limit())
 	if thawed := data.Close(); thawed != nil && !t.last() {
 		// It is to be awake: whoever uses it next thaws it.
-		e.log.Warn("leasing: letting a sandbox go on after a checkpoint", "sandbox", t.row.ID, "error", thawed)
+		e.log.WarnContext(ctx, "leasing: letting a sandbox go on after a checkpoint", about(&t.row), "error", thawed)
 		out.stuck = true
 	}
 	if reading.err != nil {
@@ -173,7 +173,7 @@ func (e *Engine) letUse(ctx context.Context, t *task) {
 		return tx.SaveSandbox(s)
 	})
 	if err != nil { // they wait a little longer
-		e.log.Warn("leasing: noting that a sandbox runs again", "sandbox", t.row.ID, "error", err)
+		e.log.WarnContext(ctx, "leasing: noting that a sandbox runs again", about(&t.row), "error", err)
 	}
 }
 

@@ -78,7 +78,7 @@ func endProcess(p *ledger.Process, state sandbox.ProcessState) {
 // startProcessesOf starts what waited for a sandbox to be awake; the loop would do so later.
 func (e *Engine) startProcessesOf(s *ledger.Sandbox) {
 	if err := e.tend(e.life, s.ID); err != nil && e.life.Err() == nil {
-		e.log.Warn("leasing: starting the processes of a sandbox", "sandbox", s.ID, "error", err)
+		e.log.Warn("leasing: starting the processes of a sandbox", about(s), "error", err)
 	}
 }
 
@@ -203,7 +203,7 @@ func (r *processRun) run() {
 			r.leave() // it stands still, or its sandbox is found missing
 			return
 		}
-		e.log.Debug("leasing: a process is followed again", "sandbox", r.row.SandboxID, "process", r.row.Name, "attempt", tries, "error", err)
+		e.log.Debug("leasing: a process is followed again", about(&r.box), "process", r.row.Name, "attempt", tries, "error", err)
 		select {
 		case <-time.After(backoff(tries)):
 		case <-e.life.Done():
@@ -232,7 +232,7 @@ func (r *processRun) isOurs() bool {
 		return err
 	})
 	if err != nil && e.life.Err() == nil {
-		e.log.Warn("leasing: looking at a process", "sandbox", r.row.SandboxID, "process", r.row.Name, "error", err)
+		e.log.Warn("leasing: looking at a process", about(&r.box), "process", r.row.Name, "error", err)
 	}
 	return ours
 }
@@ -274,7 +274,7 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 		return change(tx, s, p)
 	})
 	if err != nil && e.life.Err() == nil { // whoever takes it over finds the same
-		e.log.Error("leasing: "+what, "sandbox", r.row.SandboxID, "process", r.row.Name, "error", err)
+		e.log.Error("leasing: "+what, about(&r.box), "process", r.row.Name, "error", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func (e *Engine) lastRan(ctx context.Context, x *backend, t *task, h sandbox.Han
 	}
 	ran, err := incarnations(ctx, x, h)
 	if err != nil {
-		e.log.Debug("leasing: asking when it ran", "sandbox", h.SandboxID, "error", err)
+		e.log.DebugContext(ctx, "leasing: asking when it ran", about(&t.row), "error", err)
 	}
 	return ran
 }

@@ -44,11 +44,11 @@ const renewWait = time.Second
 
 // renewNow tells a backend what it is owed, also where no loop does. What takes longer goes on, and what fails is
 // recorded, and tried again.
-func (e *Engine) renewNow(ctx context.Context, sandboxID string) {
+func (e *Engine) renewNow(ctx context.Context, leaseID, sandboxID string) {
 	ctx, cancel := context.WithTimeout(ctx, renewWait)
 	defer cancel()
 	if err := e.Work(ctx, sandboxID); err != nil && ctx.Err() == nil {
-		e.log.Warn("leasing: telling a sandbox that it is used", "sandbox", sandboxID, "error", err)
+		e.log.WarnContext(ctx, "leasing: telling a sandbox that it is used", aboutLease(leaseID, sandboxID), "error", err)
 	}
 }
 

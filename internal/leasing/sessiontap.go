@@ -188,7 +188,7 @@ func (t *tap) record(ctx context.Context) {
 		case err != nil:
 			failures++
 			pause, full = backoff(failures), nil
-			t.engine.log.Warn("leasing: recording a session", "exec", t.exec.ID, "session", t.exec.SessionID, "error", err)
+			t.engine.log.Warn("leasing: recording a session", aboutLease(t.exec.LeaseID, t.exec.SandboxID), "exec", t.exec.ID, "session", t.exec.SessionID, "error", err)
 			signal(t.gathered)
 		case !mine:
 			t.abandon()

@@ -55,7 +55,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 	if err != nil {
 		// The backend has acted and the ledger does not know: the claim runs out and the same
 		// idempotent step is taken again.
-		e.log.Error("leasing: settling", "sandbox", t.row.ID, "action", t.action, "error", err)
+		e.log.Error("leasing: settling", about(&t.row), "action", t.action, "error", err)
 		return err
 	}
 	if out.err != nil {
@@ -194,14 +194,14 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.settleUnsaved(tx, s, t, out)
 	case t.action == actRenew && !sandbox.IsRetryable(cause):
 		// Nobody's use waits for what will never be told: the backend goes on by what it knows.
-		e.log.Warn("leasing: telling a sandbox that it is used", "lease", s.Lease(), "sandbox", s.ID, "error", cause)
+		e.log.Warn("leasing: telling a sandbox that it is used", about(s), "error", cause)
 		return e.settleRenewed(tx, s, t, nil)
 	}
 	s.Attempts++
 	s.LastError = cause.Error()
 	s.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Attempts)))
 	restartFailed(s, tx.Now, code)
-	e.log.Warn("leasing: step failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID,
+	e.log.Warn("leasing: step failed and will be tried again", about(s),
 		"action", t.action, "attempt", s.Attempts, "error", cause)
 	if t.action == actKill && s.Attempts == 1 {
 		return tx.AppendSandboxEvent(s, sandbox.EventDeleteFailed, map[string]any{"code": code, "error": cause.Error()})

@@ -285,7 +285,7 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 	}
 	if !t.last() {
-		e.log.Warn("leasing: a checkpoint failed", "lease", s.Lease(), "sandbox", s.ID, "error", cause)
+		e.log.Warn("leasing: a checkpoint failed", about(s), "error", cause)
 		return nil
 	}
 	s.LastError = cause.Error()
@@ -300,7 +300,7 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return loseState(tx, s, fmt.Sprintf("it could not be saved (%s) and is given up: %s", st.Spec.OnPersistFailure, cause))
 	}
 	s.DueAt = min(tx.Now.Add(ledger.SpanOf(backoff(s.Attempts))), max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(firstRetry))))
-	e.log.Warn("leasing: the last save failed and will be tried again", "lease", s.Lease(), "sandbox", s.ID, "attempt", s.Attempts, "error", cause)
+	e.log.Warn("leasing: the last save failed and will be tried again", about(s), "attempt", s.Attempts, "error", cause)
 	return nil
 }
 

@@ -169,7 +169,7 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 			return err
 		})
 		if err != nil && e.life.Err() == nil {
-			e.log.Warn("leasing: recording usage", "sandbox", h.SandboxID, "error", err)
+			e.log.Warn("leasing: recording usage", about(s), "error", err)
 		}
 	})
 }

@@ -204,7 +204,7 @@ func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 			return tx.SaveSandbox(s)
 		})
 		if err == nil && owed {
-			e.renewNow(ctx, u.row.ID)
+			e.renewNow(ctx, u.row.Lease(), u.row.ID)
 		}
 	})
 	return err
@@ -217,7 +217,7 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := e.Look(ctx, u.row.ID); err != nil {
-		e.log.Warn("leasing: looking at a sandbox after a failure in it", "sandbox", u.row.ID, "error", err)
+		e.log.WarnContext(ctx, "leasing: looking at a sandbox after a failure in it", about(&u.row), "error", err)
 		return asError(cause)
 	}
 	explained := cause

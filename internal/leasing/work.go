@@ -327,7 +327,7 @@ func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outco
 	defer cancel()
 	u, err := x.Usage(ctx, h)
 	if err != nil {
-		e.log.Debug("leasing: sampling usage", "sandbox", h.SandboxID, "error", err)
+		e.log.DebugContext(ctx, "leasing: sampling usage", "environment", h.EnvironmentID, "sandbox", h.SandboxID, "error", err)
 		return outcome{}
 	}
 	return outcome{reading: u, sampled: true}

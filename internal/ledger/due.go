@@ -91,8 +91,7 @@ func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, e
 		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
 }
 
-// Ping reports whether the ledger can be read.
-func (tx *Tx) Ping() error {
-	var one int
-	return unavailable("reading the ledger", tx.db.Table("ledgers").Select("one").Limit(1).Scan(&one).Error)
+// Touch changes something that means nothing, to see that the ledger can be written.
+func (tx *Tx) Touch() error {
+	return unavailable("writing to the ledger", tx.db.Exec("UPDATE ledgers SET touched = touched + 1").Error)
 }

@@ -44,7 +44,7 @@ type Config struct {
 	Limits Limits
 	// Version is shown in the OpenAPI document.
 	Version string
-	// Ready says whether the service can work; nil means always. Its error is shown by /readyz.
+	// Ready says whether the service can work; nil means always. Its error is logged, and not shown.
 	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics, to tokens that are limited to no environments; nil means that there are none.
 	Metrics http.Handler
@@ -114,7 +114,7 @@ type server struct {
 	perAddress       *limiter
 	failures         *limiter
 	scopes           map[string]sandbox.Scope // by route: what its caller needs
-	ready            func(ctx context.Context) error
+	readiness        *readiness
 	metrics          http.Handler
 	observer         Observer
 	now              func() time.Time
@@ -137,8 +137,8 @@ func New(c Config) (Handler, error) {
 		perToken:   newLimiter(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
 		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
 		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
-		scopes:     map[string]sandbox.Scope{}, ready: c.Ready,
-		metrics: c.Metrics, observer: c.Observer,
+		scopes:     map[string]sandbox.Scope{},
+		metrics:    c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
@@ -166,6 +166,7 @@ func New(c Config) (Handler, error) {
 	if c.MaxConditions == 0 {
 		c.MaxConditions = 1024
 	}
+	s.readiness = &readiness{check: c.Ready, now: s.now}
 	s.conditionSlots = make(chan struct{}, c.MaxConditions)
 	h := Handler{s}
 	h.Accept(c.Tokens, c.Secrets)

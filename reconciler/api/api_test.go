@@ -315,8 +315,16 @@ func TestProbes(t *testing.T) {
 	mu.Lock()
 	down = sandbox.Errorf(sandbox.Unavailable, "the disk is full")
 	mu.Unlock()
-	if p := w.wantProblem(w.do("GET", "/readyz", "", "Authorization", ""), 503, sandbox.Unavailable); !strings.Contains(p.Detail, "the disk is full") {
+	if a := w.do("GET", "/readyz", ""); a.StatusCode != 200 {
+		t.Errorf("within a second it is asked again: %d", a.StatusCode)
+	}
+	w.Pass(time.Second)
+	p := w.wantProblem(w.do("GET", "/readyz", "", "Authorization", ""), 503, sandbox.Unavailable)
+	if strings.Contains(p.Detail, "the disk") { // who asks needs no token
 		t.Errorf("readyz says %s", p.Detail)
+	}
+	if log := w.log.String(); !strings.Contains(log, "the disk is full") || !strings.Contains(log, `"level":"WARN"`) {
+		t.Errorf("the log does not say why: %s", log)
 	}
 	if a := w.do("GET", "/livez", ""); a.StatusCode != 200 {
 		t.Errorf("/livez is answered with %d", a.StatusCode)

@@ -23,6 +23,7 @@ type exchange struct {
 	http.ResponseWriter
 	id     string
 	caller string // for the log: "token:<name>" or "secret:<id>"
+	remote string // the address it came from
 	route  string // "" where there is none
 	status int    // 0: nothing sent yet
 	cause  error  // of a server error, for the log
@@ -83,7 +84,7 @@ func exchangeOf(ctx context.Context) *exchange {
 // ServeHTTP implements http.Handler: request id, access log and recovery around everything.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := s.now()
-	x := &exchange{ResponseWriter: w, id: givenID(r)}
+	x := &exchange{ResponseWriter: w, id: givenID(r), remote: s.addressOf(r)}
 	if x.id == "" {
 		x.id = s.ids(requestIDLength)
 	}
@@ -92,7 +93,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		cause := recover()
 		if cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // net/http compares it the same way
-			s.log.LogAttrs(r.Context(), slog.LevelError, "request panicked", append(s.attrs(r, x),
+			s.log.LogAttrs(context.Background(), slog.LevelError, "request panicked", append(attrsOf(r, x),
 				slog.Any("error", cause), slog.String("stack", string(debug.Stack())))...)
 			if x.status == 0 {
 				p := problemOf(errors.New("it panicked"))
@@ -138,28 +139,30 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	switch {
 	case x.status >= 500 && x.status != http.StatusServiceUnavailable:
 		level = slog.LevelError
+	case r.URL.Path == readyPath && x.status == http.StatusServiceUnavailable:
+		level = slog.LevelWarn
 	case !strings.HasPrefix(r.URL.Path, "/v1/") && r.Method != http.MethodPost:
 		level = slog.LevelDebug // probes, and what browsers read
 	}
 	if !s.log.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := append(s.attrs(r, x), slog.Int("status", x.status), slog.Duration("took", took))
+	attrs := append(attrsOf(r, x), slog.Int("status", x.status), slog.Duration("took", took))
 	if x.cause != nil {
 		attrs = append(attrs, slog.String("error", x.cause.Error()))
 	}
-	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
 
 // attrs are what every line about a request tells.
-func (s *server) attrs(r *http.Request, x *exchange) []slog.Attr {
+func attrsOf(r *http.Request, x *exchange) []slog.Attr {
 	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path)}
 	for _, a := range []struct{ key, value string }{{"lease", x.lease}, {"environment", x.environment}} {
 		if a.value != "" {
 			attrs = append(attrs, slog.String(a.key, a.value))
 		}
 	}
-	return append(attrs, slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", s.addressOf(r)))
+	return append(attrs, slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", x.remote))
 }
 
 // routes finds the handler. net/http's own replies to what it cannot route become problems.
@@ -181,6 +184,12 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	}
 	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
+		switch id := r.PathValue("id"); { // also where it was refused before the service was asked
+		case strings.Contains(pattern, " /v1/leases/{id}"):
+			exchangeOf(r.Context()).about(id, "")
+		case strings.Contains(pattern, " /v1/environments/{id}"):
+			exchangeOf(r.Context()).about("", id)
+		}
 		return
 	}
 	refusal := discard{header: http.Header{}}

@@ -71,28 +71,3 @@ func deliveries(ctx context.Context, service sandbox.Service, in *struct {
 func ledger(ctx context.Context, service sandbox.Service, _ *empty) (*reply[sandbox.LedgerInfo], error) {
 	return replyWith(service.Ledger(ctx))
 }
-
-// readyTimeout bounds one check of readiness.
-const readyTimeout = 5 * time.Second
-
-func (s *server) registerProbes(d *document) {
-	probe := func(path, id, summary string, handler http.HandlerFunc) {
-		s.mux.HandleFunc("GET "+path, handler)
-		d.api.OpenAPI().AddOperation(&huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
-			Tags: []string{"probes"}, Responses: map[string]*huma.Response{"200": {Description: "Yes."}, "503": {Description: "No."}}})
-	}
-	probe("/livez", "livez", "Does the process run?", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]string{"status": "ok"})
-	})
-	probe("/readyz", "readyz", "Can the service do its work?", func(w http.ResponseWriter, r *http.Request) {
-		if s.ready != nil {
-			ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-			defer cancel()
-			if err := s.ready(ctx); err != nil {
-				s.refuse(w, r, sandbox.Errorf(sandbox.Unavailable, "not ready: %w", err))
-				return
-			}
-		}
-		writeJSON(w, map[string]string{"status": "ok"})
-	})
-}

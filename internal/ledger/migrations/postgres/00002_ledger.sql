@@ -17,7 +17,9 @@ CREATE TABLE ledgers (
     detail_since    BIGINT NOT NULL DEFAULT 0,
     -- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
     clock_steps     BIGINT NOT NULL DEFAULT 0,
-    clock_seen_at   BIGINT NOT NULL DEFAULT 0
+    clock_seen_at   BIGINT NOT NULL DEFAULT 0,
+    -- How often a health check has written here.
+    touched         BIGINT NOT NULL DEFAULT 0
 );
 
 -- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.

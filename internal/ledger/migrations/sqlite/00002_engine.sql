@@ -10,6 +10,8 @@ ALTER TABLE ledgers ADD COLUMN detail_since INTEGER NOT NULL DEFAULT 0;
 -- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
 ALTER TABLE ledgers ADD COLUMN clock_steps INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
+-- How often a health check has written here.
+ALTER TABLE ledgers ADD COLUMN touched INTEGER NOT NULL DEFAULT 0;
 
 -- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.
 CREATE TABLE clocks (

@@ -1,0 +1,29 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+)
+
+// LogHandler has every line that is logged on behalf of a request, wherever that is, tell which request it was: its
+// id, its caller, and where it came from.
+func LogHandler(h slog.Handler) slog.Handler { return requestLog{h} }
+
+type requestLog struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (l requestLog) Handle(ctx context.Context, r slog.Record) error {
+	if x, ok := ctx.Value(exchangeKey).(*exchange); ok {
+		r = r.Clone()
+		r.AddAttrs(slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", x.remote))
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (l requestLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return requestLog{l.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (l requestLog) WithGroup(name string) slog.Handler { return requestLog{l.Handler.WithGroup(name)} }
