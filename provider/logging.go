@@ -30,22 +30,13 @@ func (h handler) WithGroup(string) slog.Handler { return h }
 
 func (h handler) Handle(_ context.Context, r slog.Record) error {
 	fields := make(map[string]any, len(h.attrs)+r.NumAttrs())
-	var add func(a slog.Attr) bool
-	add = func(a slog.Attr) bool {
-		value := a.Value.Resolve()
-		if value.Kind() != slog.KindGroup {
-			fields[a.Key] = value.Any()
-			return true
-		}
-		for _, inner := range value.Group() {
-			add(inner)
-		}
-		return true
-	}
 	for _, a := range h.attrs {
-		add(a)
+		flatten(fields, a)
 	}
-	r.Attrs(add)
+	r.Attrs(func(a slog.Attr) bool {
+		flatten(fields, a)
+		return true
+	})
 	switch {
 	case r.Level >= slog.LevelError:
 		tflog.Error(h.ctx, r.Message, fields)
@@ -57,4 +48,16 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 		tflog.Debug(h.ctx, r.Message, fields)
 	}
 	return nil
+}
+
+// flatten adds an attribute to fields, or those that are in a group.
+func flatten(fields map[string]any, a slog.Attr) {
+	value := a.Value.Resolve()
+	if value.Kind() != slog.KindGroup {
+		fields[a.Key] = value.Any()
+		return
+	}
+	for _, inner := range value.Group() {
+		flatten(fields, inner)
+	}
 }

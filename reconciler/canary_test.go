@@ -189,7 +189,7 @@ func (o *operated) stop() {
 
 // forms are what a secret may look like in what is shown.
 func forms(secret string) []string {
-	all := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), hex.EncodeToString([]byte(secret)), fmt.Sprint([]byte(secret))}
+	all := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), hex.EncodeToString([]byte(secret))}
 	for _, text := range []string{secret, "games:" + secret, "sandbox:" + secret, "whsec_" + secret} {
 		all = append(all, base64.RawStdEncoding.EncodeToString([]byte(text)), base64.RawURLEncoding.EncodeToString([]byte(text)))
 	}

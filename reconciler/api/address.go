@@ -14,15 +14,19 @@ func (s *server) addressOf(r *http.Request) string {
 	if err != nil { // a unix socket has no address
 		host = ""
 	}
+	if ip := net.ParseIP(host); ip != nil {
+		host = ip.String()
+	}
 	if !s.isProxy(host) {
 		return host
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for _, hop := range slices.Backward(hops) {
-		if hop = strings.TrimSpace(hop); net.ParseIP(hop) == nil {
+		ip := net.ParseIP(strings.TrimSpace(hop))
+		if ip == nil {
 			break // beyond it nothing is known
 		}
-		if host = hop; !s.isProxy(hop) {
+		if host = ip.String(); !s.isProxy(host) { // written in one way, so that it has one share of what it may ask for
 			break
 		}
 	}

@@ -89,6 +89,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.id = s.ids(requestIDLength)
 	}
 	w.Header().Set(wire.HeaderRequestID, x.id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey, x))
 	defer func() {
 		cause := recover()

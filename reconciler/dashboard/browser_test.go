@@ -42,7 +42,7 @@ func long(t *testing.T) {
 }
 
 // screenshots is where pictures of pages are written for people to look at.
-func screenshots(t *testing.T) string {
+func screenshots(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("SANDBOX_SCREENSHOTS")
 	if dir == "" {
@@ -72,7 +72,7 @@ func (w *world) startChromium() *chromium {
 	allocator, free := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(allocator)
 	ctx, timeout := context.WithTimeout(ctx, 10*time.Minute)
-	c := &chromium{world: w, ctx: ctx, shots: screenshots(w.T)}
+	c := &chromium{world: w, ctx: ctx, shots: screenshots(w.TB)}
 	chromedp.ListenTarget(ctx, c.heed)
 	w.Cleanup(func() {
 		timeout()

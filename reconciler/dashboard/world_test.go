@@ -32,24 +32,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a dashboard on the service in process.
 type world struct {
-	*testing.T
+	testing.TB
 	servicetest.Env
 	store    *ledger.Store
 	registry *access.Registry
+	handler  http.Handler
 	server   *httptest.Server
 	log      *logtest.Buffer
 }
 
-func newWorld(t *testing.T, change ...func(*api.Config, *dashboard.Config)) *world {
+func newWorld(t testing.TB, change ...func(*api.Config, *dashboard.Config)) *world {
 	t.Helper()
 	env, store := inprocess.NewStored(t)
 	return serve(t, env, store, change...)
 }
 
 // serve serves a dashboard of a service until the test ends.
-func serve(t *testing.T, env servicetest.Env, store *ledger.Store, change ...func(*api.Config, *dashboard.Config)) *world {
+func serve(t testing.TB, env servicetest.Env, store *ledger.Store, change ...func(*api.Config, *dashboard.Config)) *world {
 	t.Helper()
-	w := &world{T: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logtest.Buffer{}}
+	w := &world{TB: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logtest.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ac := api.Config{Service: w.Service, Access: w.registry, Now: w.Now, Logger: log}
 	dc := dashboard.Config{Events: w.Service, Now: w.Now, Logger: log}
@@ -69,7 +70,7 @@ func serve(t *testing.T, env servicetest.Env, store *ledger.Store, change ...fun
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { d.Run(ctx) })
-	w.server = httptest.NewServer(handler)
+	w.handler, w.server = handler, httptest.NewServer(handler)
 	t.Cleanup(func() {
 		w.server.CloseClientConnections()
 		w.server.Close()

@@ -23,7 +23,9 @@ import (
 var start = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
 
 // SQLite returns the URL of a ledger that does not exist yet.
-func SQLite(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
+func SQLite(t *testing.T) string { return fileURL(t) }
+
+func fileURL(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
 
 // New makes an environment of a test on SQLite. Everything ends with the test.
 func New(t *testing.T) servicetest.Env {
@@ -33,9 +35,9 @@ func New(t *testing.T) servicetest.Env {
 }
 
 // NewStored makes New, and returns its ledger as well.
-func NewStored(t *testing.T) (servicetest.Env, *ledger.Store) {
+func NewStored(t testing.TB) (servicetest.Env, *ledger.Store) {
 	t.Helper()
-	return newEnv(t, SQLite(t))
+	return newEnv(t, fileURL(t))
 }
 
 // NewOn makes New of another database: url returns the URL of a ledger that does not exist yet.
@@ -47,7 +49,7 @@ func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
 	}
 }
 
-func newEnv(t *testing.T, url string) (servicetest.Env, *ledger.Store) {
+func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 	t.Helper()
 	c := &clock{now: start}
 	store, err := ledger.Open(t.Context(), url, ledger.Options{Now: c.Now})
@@ -124,7 +126,7 @@ func holdSpawns(backend *fake.Executor) func(hold bool) {
 	}
 }
 
-func retire(t *testing.T, engine *leasing.Engine, ttl time.Duration) {
+func retire(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
 	t.Helper()
 	if err := engine.RollUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -163,7 +165,7 @@ func (c *clock) set(t time.Time) {
 }
 
 // advance moves the clock from one due moment to the next, and works on what is due.
-func advance(t *testing.T, c *clock, engine *leasing.Engine, d time.Duration) {
+func advance(t testing.TB, c *clock, engine *leasing.Engine, d time.Duration) {
 	t.Helper()
 	end := c.Now().Add(d)
 	if err := engine.Survey(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
