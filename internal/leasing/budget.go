@@ -42,16 +42,11 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 	if err != nil || use == nil {
 		return nil, err
 	}
-	rows, err := tx.LiveSandboxes(env.ID)
-	if err != nil {
-		return nil, err
-	}
-	held, err := heldUntil(tx, rows)
-	for i := range rows {
-		s := &rows[i]
-		if s.Desired == ledger.Present && !pooled(s) {
-			use.Reserved += e.reservation(s, expiresAt(s, held[s.ID], tx.Now), tx.Now)
-		}
+	sizes, err := tx.TimeLeft(env.ID, monthOf(tx.Now).to)
+	for _, l := range sizes { // each as long as all on average, and what that leaves
+		each, rest := l.Remaining/ledger.Span(l.N), l.Remaining%ledger.Span(l.N)
+		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
+		use.Reserved += e.atMost(l.Backend, size, each)*sandbox.NanoUSD(l.N) + e.atMost(l.Backend, size, rest)
 	}
 	return use, err
 }
@@ -76,21 +71,15 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD,
 	return sum, err
 }
 
-// heldUntil returns when the last use of each of the given sandboxes ends.
-func heldUntil(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]ledger.Time, error) {
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	return tx.HeldUntilOf(ids)
+// reservation is what a lease costs at most until it expires or the month ends.
+func (e *Engine) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
+	return e.atMost(s.Backend, s.Resources(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
 }
 
-// reservation is what a lease costs at most until it expires or the month ends: awake all the time,
-// with its CPU limit fully used.
-func (e *Engine) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
-	left := time.Duration(max(min(expires, monthOf(now).to)-now, 0)) * time.Microsecond
-	cpu := time.Duration(int64(left/1000) * s.CPUMillis)
-	return pricing.Cost(e.books[s.Backend], s.Resources(), left, 0, cpu)
+// atMost is what a sandbox costs that is awake all the time, with its CPU limit fully used.
+func (e *Engine) atMost(b sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
+	awake := span.Duration().D()
+	return pricing.Cost(e.books[b], size, awake, 0, time.Duration(int64(awake/1000)*size.CPUMillis))
 }
 
 // monthOf returns a moment's UTC month.

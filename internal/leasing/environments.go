@@ -220,17 +220,29 @@ func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environme
 	return envs, err
 }
 
-// environmentViews returns environments as their readers know them, with budget and pool. It is for
+// environmentViews returns environments as their readers know them, with leases, drift, budget and pool. It is for
 // transactions that read: in others the position of the events is not known.
 func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]sandbox.Environment, error) {
 	feed, err := tx.Feed()
 	if err != nil {
 		return nil, err
 	}
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	leases, err := tx.CountLeases(ids)
+	if err != nil {
+		return nil, err
+	}
+	drift, err := tx.CountFindingsOf(ids)
+	if err != nil {
+		return nil, err
+	}
 	envs := make([]sandbox.Environment, len(rows))
 	for i := range rows {
 		envs[i] = environment(&rows[i])
-		envs[i].LastEventID = feed.Last
+		envs[i].LastEventID, envs[i].Leases, envs[i].OpenDrift = feed.Last, leases[ids[i]], drift[ids[i]]
 		if envs[i].BudgetUse, err = e.budgetUse(tx, &rows[i]); err != nil {
 			return nil, err
 		}

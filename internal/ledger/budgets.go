@@ -20,3 +20,23 @@ func (tx *Tx) KeepThreshold(t BudgetThreshold) error {
 	t.ReachedAt = tx.Now
 	return tx.create(&t)
 }
+
+// TimeLeft is how long leases of one size have until they expire, in all.
+type TimeLeft struct {
+	Backend                     sandbox.Backend
+	MemoryMB, CPUMillis, DiskMB int64
+	N                           int64
+	Remaining                   Span
+}
+
+// TimeLeft sums for how long the leases of an environment may still live, at most until a moment, by their size.
+func (tx *Tx) TimeLeft(environmentID string, until Time) (list []TimeLeft, err error) {
+	err = tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n, CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
+		FROM (SELECT backend, memory_mb, cpu_millis, disk_mb,
+			CASE WHEN NOT EXISTS (SELECT 1 FROM holds WHERE holds.sandbox_id = sandboxes.id AND holds.until > ?) THEN expires_at
+			WHEN ttl + ? < leased_at + max_lifetime THEN ttl + ? ELSE leased_at + max_lifetime END AS ends
+			FROM sandboxes WHERE environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL AND desired = 'present') AS leased
+		WHERE ends > ? GROUP BY backend, memory_mb, cpu_millis, disk_mb`,
+		until, until, tx.Now, tx.Now, tx.Now, tx.Now, environmentID, tx.Now).Scan(&list).Error
+	return list, unavailable("reading how long leases may live", err)
+}

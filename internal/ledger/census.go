@@ -1,6 +1,10 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
 
 // SandboxCount counts the sandboxes of one kind.
 type SandboxCount struct {
@@ -46,4 +50,60 @@ func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
 		counts[r.Kind] = r.N
 	}
 	return counts, unavailable("counting findings", err)
+}
+
+// CountLeases counts the leases of environments by the state of their sandboxes, those that are gone left out.
+func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts, error) {
+	counts := make(map[string]sandbox.LeaseCounts, len(environments))
+	for some := range slices.Chunk(environments, maxVariables) {
+		var rows []struct {
+			EnvironmentID string
+			Stands        sandbox.SandboxState
+			N             int64
+		}
+		err := tx.db.Model(&Sandbox{}).Select("environment_id, stands, count(*) AS n").
+			Where("phase <> 'gone' AND lease_id IS NOT NULL AND environment_id IN ?", some).Group("environment_id, stands").Scan(&rows).Error
+		if err != nil {
+			return nil, unavailable("counting leases", err)
+		}
+		for _, r := range rows {
+			c := counts[r.EnvironmentID]
+			switch r.Stands {
+			case sandbox.SandboxPending:
+				c.Pending = r.N
+			case sandbox.SandboxReady:
+				c.Ready = r.N
+			case sandbox.SandboxAsleep:
+				c.Asleep = r.N
+			case sandbox.SandboxStopped:
+				c.Stopped = r.N
+			case sandbox.SandboxFailed:
+				c.Failed = r.N
+			case sandbox.SandboxDeleting:
+				c.Deleting = r.N
+			}
+			counts[r.EnvironmentID] = c
+		}
+	}
+	return counts, nil
+}
+
+// CountFindingsOf counts the open findings of drift about environments.
+func (tx *Tx) CountFindingsOf(environments []string) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	for some := range slices.Chunk(environments, maxVariables) {
+		var rows []struct {
+			EnvironmentID string
+			N             int64
+		}
+		err := tx.db.Model(&DriftFinding{}).Select("environment_id, count(*) AS n").
+			Where("resolved_at = 0 AND environment_id IN ?", some).Group("environment_id").Scan(&rows).Error
+		if err != nil {
+			return nil, unavailable("counting findings", err)
+		}
+		for _, r := range rows {
+			counts[r.EnvironmentID] = r.N
+		}
+	}
+	return counts, nil
 }

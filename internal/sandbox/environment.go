@@ -261,6 +261,9 @@ type Environment struct {
 	// LastEventID is the ledger's latest event as of this reading: whoever follows the events after it
 	// misses none and is told nothing twice.
 	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
+	// Leases counts the environment's leases by where their sandboxes stand, OpenDrift the open findings about it.
+	Leases    LeaseCounts `json:"leases" doc:"The environment's leases whose sandboxes are not deleted, by sandbox_state."`
+	OpenDrift int64       `json:"open_drift" doc:"How many findings of drift are open."`
 	// BudgetUse is set where there is a budget, Pool where there is a warm pool.
 	BudgetUse *BudgetUse  `json:"budget_use,omitempty"`
 	Pool      *PoolStatus `json:"pool,omitempty"`

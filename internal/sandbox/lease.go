@@ -212,6 +212,24 @@ func (r Renew) Validate() error {
 	return InvalidFields("lease settings", r.Settings.fields())
 }
 
+// LeaseCounts is how many leases there are, by the state of their sandboxes. What is deleted does not count.
+type LeaseCounts struct {
+	Pending  int64 `json:"pending"`
+	Ready    int64 `json:"ready"`
+	Asleep   int64 `json:"asleep"`
+	Stopped  int64 `json:"stopped"`
+	Failed   int64 `json:"failed"`
+	Deleting int64 `json:"deleting"`
+}
+
+// Live is how many leases may be used.
+func (c LeaseCounts) Live() int64 { return c.Pending + c.Ready + c.Asleep + c.Stopped }
+
+// Plus returns the sum of both.
+func (c LeaseCounts) Plus(o LeaseCounts) LeaseCounts {
+	return LeaseCounts{c.Pending + o.Pending, c.Ready + o.Ready, c.Asleep + o.Asleep, c.Stopped + o.Stopped, c.Failed + o.Failed, c.Deleting + o.Deleting}
+}
+
 // LeaseFilter selects leases; empty fields select all.
 type LeaseFilter struct {
 	EnvironmentID string

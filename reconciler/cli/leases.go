@@ -145,14 +145,15 @@ func (a *app) environments() *cobra.Command {
 }
 
 func (a *app) printEnvironments(cmd *cobra.Command, v any, environments []sandbox.Environment) error {
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return a.print(cmd, v, func(t *table) {
-		t.row("ENVIRONMENT", "TYPE", "STATUS", "BACKEND", "MEMORY", "CPUS", "TTL", "IMAGE", "OWNER", "REMARK")
+		t.row("ENVIRONMENT", "TYPE", "STATUS", "LEASES", "ASLEEP", "FAILED", "DRIFT", "BACKEND", "MEMORY", "CPUS", "TTL", "IMAGE", "OWNER", "REMARK")
 		for _, e := range environments {
 			remark := ""
 			if e.EndedBy != "" {
 				remark = "ended by " + e.EndedBy + " at " + moment(e.EndedAt)
 			}
-			t.row(e.ID, string(e.Type), string(e.Status), string(e.Backend), fmt.Sprintf("%d MB", e.Resources.MemoryMB),
+			t.row(e.ID, string(e.Type), string(e.Status), count(e.Leases.Live()), count(e.Leases.Asleep+e.Leases.Stopped), count(e.Leases.Failed), count(e.OpenDrift), string(e.Backend), fmt.Sprintf("%d MB", e.Resources.MemoryMB),
 				strconv.FormatFloat(float64(e.Resources.CPUMillis)/1000, 'g', -1, 64), length(e.TTL.D().Seconds()), e.Image, e.Owner, remark)
 		}
 	})

@@ -601,6 +601,9 @@ type LeaseRef = sandbox.LeaseRef
 // Renew extends a lease and, with Settings, changes what it may change.
 type Renew = sandbox.Renew
 
+// LeaseCounts is how many leases there are, by the state of their sandboxes. What is deleted does not count.
+type LeaseCounts = sandbox.LeaseCounts
+
 // LeaseFilter selects leases; empty fields select all.
 type LeaseFilter = sandbox.LeaseFilter
 

@@ -15,6 +15,7 @@ var environmentTests = []test{
 	{"EnvironmentNamesWrongFields", environmentNamesWrongFields},
 	{"UnknownEnvironmentIsNotFound", unknownEnvironmentIsNotFound},
 	{"DeletingAnEnvironmentWithLeasesNeedsForce", deletingAnEnvironmentWithLeasesNeedsForce},
+	{"EnvironmentCountsItsLeases", environmentCountsItsLeases},
 	{"DeletedEnvironmentCanBeMadeAgain", deletedEnvironmentCanBeMadeAgain},
 	{"WarmPoolIsFilledAndGivenOut", warmPoolIsFilledAndGivenOut},
 	{"WarmPoolNamesWrongFields", warmPoolNamesWrongFields},
@@ -62,6 +63,30 @@ func environmentKeepsWhatItLetsOut(w *world) {
 	w.environment()
 	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkNone || e.Egress != nil || len(e.EgressRules().Allow) != 0 {
 		w.Errorf("without a network it lets out %+v", e.EgressRules())
+	}
+}
+
+func environmentCountsItsLeases(w *world) {
+	w.environment()
+	w.environment(func(p *sandbox.PutEnvironment) { p.ID = "rpg-1" })
+	w.acquire(ann)
+	w.acquire("did:plc:cat")
+	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: w.acquire("did:plc:gone").ID}))(w)
+	w.Remove(w.acquire(bob).SandboxID)
+	w.Advance(time.Second)
+	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	want := map[string]sandbox.LeaseCounts{game: {Ready: 1, Asleep: 1}, "rpg-1": {}}
+	for _, e := range must(w.Service.ListEnvironments(w.Context()))(w) {
+		if e.Leases != want[e.ID] || e.Leases.Live() != want[e.ID].Ready+want[e.ID].Asleep {
+			w.Errorf("environment %s has the leases %+v, want %+v", e.ID, e.Leases, want[e.ID])
+		}
+		open := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: e.ID, Status: sandbox.DriftOpen}))(w)
+		if e.OpenDrift != int64(len(open)) {
+			w.Errorf("environment %s has %d findings, and %d are listed", e.ID, e.OpenDrift, len(open))
+		}
+	}
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Leases != want[game] {
+		w.Errorf("read alone, it has the leases %+v, want %+v", e.Leases, want[game])
 	}
 }
 
