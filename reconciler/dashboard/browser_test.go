@@ -44,10 +44,11 @@ func long(t *testing.T) {
 // screenshots is where pictures of pages are written for people to look at.
 func screenshots(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("SANDBOX_SCREENSHOTS")
+	dir := os.Getenv("SANDBOX_TEST_ARTIFACTS")
 	if dir == "" {
-		dir = "../../.tmp/screenshots"
+		dir = "../../.tmp/artifacts"
 	}
+	dir = filepath.Join(dir, "screenshots")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +233,13 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.deliver("msg_2KWPBgLlAfxdpx2AI54pPJ85f4W", "agent.death", "rpg-shadowvale", "did:plc:ewvi7nxzyoun6zhxrhs64oiz")
 	w.deliver("msg_27WPBgLlAfxdpx2AI54pPJ85f4W", "game.paused", "catan-7", "")
 	w.Advance(time.Minute)
+	resting := w.acquire("did:plc:resting4k2bo3tzq7d5hxm6", "catan-7")
+	if _, err := w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: resting.ID}); err != nil {
+		w.Fatal(err)
+	}
+	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) { // of which most is spent
+		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: sandbox.USD / 50}
+	})
 	return l, execID
 }
 
@@ -285,7 +293,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	pages := []struct{ name, path string }{
 		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"}, {"leases", "/ui/leases?status=all"},
 		{"lease", "{lease}"}, {"usage", "{lease}/usage"}, {"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
-		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"}, {"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"},
+		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"}, {"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"}, {"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"},
 		{"webhook", "/ui/webhook"}, {"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"}, {"error", "/ui/environments/nothing"},
 	}
 	for i, p := range pages {
