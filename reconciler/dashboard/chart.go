@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // point is one value over time.
@@ -81,6 +83,47 @@ func pathOf(points []point2) string {
 		fmt.Fprintf(&b, "%s%.1f %.1f", command, p.x, p.y)
 	}
 	return b.String()
+}
+
+// spentChart shows what a month has cost so far, day by day, against its budget: 620 by 140 units.
+type spentChart struct {
+	Path, Area string
+	// Limit is at what height the budget lies. Pace leads there evenly over the month.
+	Limit float64
+	Pace  string
+	// Even is what would be spent by now at that pace.
+	Even   sandbox.NanoUSD
+	Labels []label
+}
+
+// newSpentChart draws the days of a month up to now, one that has begun, below the budget or what was spent beyond it.
+func newSpentChart(month, now time.Time, days []sandbox.CostRow, budget sandbox.NanoUSD) *spentChart {
+	cost := map[string]sandbox.NanoUSD{}
+	var total sandbox.NanoUSD
+	for _, r := range days {
+		cost[r.Day] = r.Gross
+		total += r.Gross
+	}
+	length := month.AddDate(0, 1, 0).Sub(month)
+	x := func(t time.Time) float64 { return chartWidth * float64(t.Sub(month)) / float64(length) }
+	y := func(n sandbox.NanoUSD) float64 {
+		return chartHeight - chartHeight*float64(n)/(1.1*float64(max(budget, total)))
+	}
+	points, spent := []point2{{0, chartHeight}}, sandbox.NanoUSD(0)
+	for day := month; day.Before(now); day = day.AddDate(0, 0, 1) {
+		spent += cost[day.Format(dayLayout)]
+		end := day.AddDate(0, 0, 1)
+		if end.After(now) {
+			end = now
+		}
+		points = append(points, point2{x(end), y(spent)})
+	}
+	c := &spentChart{
+		Path: pathOf(points), Limit: round(y(budget)), Pace: pathOf([]point2{{0, chartHeight}, {chartWidth, y(budget)}}),
+		Even: sandbox.NanoUSD(float64(budget) * float64(now.Sub(month)) / float64(length)), Labels: dayLabels(month),
+	}
+	c.Area = c.Path + fmt.Sprintf("L%.1f %.1fZ", x(now), chartHeight)
+	return c
 }
 
 // round keeps a tenth of a unit: no eye sees less.

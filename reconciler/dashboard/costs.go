@@ -26,7 +26,8 @@ type costsPage struct {
 	ByDay    []costRow
 	// Budget is the chosen environment's in the month that goes on.
 	Budget        *budgetView
-	Environments  []costRow // none where one is chosen
+	Spent         *spentChart // against Budget; nil without one
+	Environments  []costRow   // none where one is chosen
 	Agents        []costRow
 	MoreAgents    int
 	PriceBooks    []sandbox.PriceBook
@@ -37,7 +38,7 @@ type costsPage struct {
 type costRow struct {
 	sandbox.CostRow
 	Name  string
-	Share meter // of the line that costs most
+	Share meter // of the total
 	// Budget is the environment's in the month that goes on, nil where it has none.
 	Budget *budgetView
 }
@@ -99,6 +100,9 @@ func (p *page) addCosts(v *costsPage, now time.Time) error {
 	}
 	v.Budget = budgets[v.Environment]
 	v.Days = newDayChart(v.Month, days.Rows)
+	if v.Budget != nil {
+		v.Spent = newSpentChart(v.Month, now, days.Rows, v.Budget.Monthly)
+	}
 	if v.Environment == "" {
 		byEnvironment, err := report(sandbox.CostByEnvironment)
 		if err != nil {
@@ -141,8 +145,12 @@ func sharesOf(rows []sandbox.CostRow, name func(sandbox.CostRow) string) []costR
 		all[i] = costRow{CostRow: r, Name: name(r)}
 	}
 	slices.SortStableFunc(all, func(a, b costRow) int { return cmp.Compare(b.Gross, a.Gross) })
+	var total sandbox.NanoUSD
+	for _, r := range rows {
+		total += r.Gross
+	}
 	for i := range all {
-		all[i].Share = newShare(float64(all[i].Gross), float64(all[0].Gross))
+		all[i].Share = newShare(float64(all[i].Gross), float64(total))
 	}
 	return all
 }
@@ -186,9 +194,19 @@ func newDayChart(month time.Time, rows []sandbox.CostRow) *dayChart {
 		if h := chartHeight * float64(cost) / float64(c.Highest); cost > 0 {
 			c.Bars = append(c.Bars, bar{X: round(x + 2), Y: round(chartHeight - max(h, 1)), Width: round(step - 4), Height: round(max(h, 1))})
 		}
+	}
+	c.Labels = dayLabels(month)
+	return c
+}
+
+// dayLabels are the numbers below a chart of a month's days.
+func dayLabels(month time.Time) (labels []label) {
+	n := month.AddDate(0, 1, -1).Day()
+	step := chartWidth / float64(n)
+	for i := range n {
 		if i == 0 || (i+1)%5 == 0 {
-			c.Labels = append(c.Labels, label{round(x + step/2), itoa(int64(i + 1))})
+			labels = append(labels, label{round(step * (float64(i) + .5)), itoa(int64(i + 1))})
 		}
 	}
-	return c
+	return labels
 }

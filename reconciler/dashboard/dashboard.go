@@ -64,6 +64,7 @@ type Dashboard struct {
 	origins       *http.CrossOriginProtection
 	templates     map[string]*template.Template
 	assets        map[string]asset
+	month         monthCost
 	keepAlive     time.Duration
 	streamTimeout time.Duration
 }

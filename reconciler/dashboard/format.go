@@ -31,6 +31,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"tone":           func(v any) string { return tones[v] },
 		"sleeps":         sleeps,
 		"cores":          cores,
+		"asleep":         func(c sandbox.LeaseCounts) int64 { return c.Asleep + c.Stopped },
 		"hours":          func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) + " h" },
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -51,6 +53,49 @@ func TestPagesShowWhatThereIs(t *testing.T) {
 		if strings.Contains(a.body, "%!") || strings.Contains(a.body, "ZgotmplZ") || strings.Contains(a.body, "<no value>") {
 			t.Errorf("%s has a mistake: %s", page, a.body)
 		}
+	}
+}
+
+// TestTheOverviewCountsWhatTheCallerMaySee tells the cost of all only who may see all.
+func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game()
+	if _, err := w.Service.Sleep(t.Context(), sandbox.LeaseRef{ID: w.acquire("did:plc:eve", "rpg-1").ID}); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(environments ...string) string {
+		t.Helper()
+		body := w.loggedIn(w.token("reads"+strings.Join(environments, ""), sandbox.ScopeRead, environments...)).get("/ui/").body
+		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")), " ")
+	}
+	for of, want := range map[string]string{
+		shown():        "Live leases 2 Asleep 1 Failed 0 Open drift 0 Cost this month $0.0",
+		shown("rpg-1"): "Live leases 1 Asleep 1 Failed 0 Open drift 0 Environments",
+	} {
+		if !strings.Contains(of, want) || !strings.Contains(of, "1 live leases of rpg-1 1 asleep") {
+			t.Errorf("the overview says %s, want %s", of, want)
+		}
+	}
+}
+
+// TestCostsAreShownAgainstTheBudget of the environment that is chosen, or of each.
+func TestCostsAreShownAgainstTheBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	budget := func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD} }
+	w.environment("catan-7", budget)
+	w.acquire("did:plc:ann", "catan-7")
+	w.environment("rpg-1")
+	w.Advance(time.Hour)
+	b := w.loggedIn(w.token("reads", sandbox.ScopeRead))
+	for page, shows := range map[string]bool{"/ui/costs?environment=catan-7": true, "/ui/costs?environment=rpg-1": false, "/ui/costs?environment=catan-7&month=2026-07": false} {
+		if body := b.get(page).body; strings.Contains(body, "Against the budget") != shows || strings.Contains(body, "$40.00 budget") != shows {
+			t.Errorf("%s shows a budget: %t, want %t", page, !shows, shows)
+		}
+	}
+	if body := b.get("/ui/costs").body; !strings.Contains(body, "reserved of $40.00") || !strings.Contains(body, "100 %") {
+		t.Errorf("the costs of all do not show the environment's budget and share: %s", body)
 	}
 }
 
