@@ -103,12 +103,12 @@ func FuzzForwarded(f *testing.F) {
 		f.Add("10.0.0.1:1", header, "")
 		f.Add("192.0.2.1:1", "1.2.3.4", header)
 	}
+	var from string
+	handler, err := api.New(api.Config{Service: asked{from: &from}, Tokens: []api.Token{token}, TrustedProxies: []net.IPNet{*proxies}})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, peer, first, second string) {
-		var from string
-		handler, err := api.New(api.Config{Service: asked{from: &from}, Tokens: []api.Token{token}, TrustedProxies: []net.IPNet{*proxies}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		host, _, err := net.SplitHostPort(peer)
 		if err != nil || net.ParseIP(host) == nil {
 			return // no connection comes from there

@@ -107,7 +107,10 @@ func New(c Config) (*Dashboard, error) {
 // Mount has a handler serve the dashboard below Root, and lead there from its root.
 func (d *Dashboard) Mount(h api.Handler) {
 	h.Mount(Root, d)
-	h.Mount("GET /{$}", http.RedirectHandler(Root, http.StatusSeeOther))
+	h.Mount("GET /{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secureHeaders(w.Header())
+		http.Redirect(w, r, Root, http.StatusSeeOther)
+	}))
 }
 
 // Run tells pages of what happens, until ctx ends.
