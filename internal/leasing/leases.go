@@ -35,6 +35,9 @@ func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Leas
 
 // ListLeases implements sandbox.Leases.
 func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.CurrentSandboxes(f)
 		if err != nil {

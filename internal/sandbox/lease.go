@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,9 @@ const (
 	// LeaseDestroyed: the backend confirmed that the sandbox is gone.
 	LeaseDestroyed LeaseStatus = "destroyed"
 )
+
+// LeaseStatuses lists the statuses in the order that a lease goes through them.
+var LeaseStatuses = []LeaseStatus{LeasePending, LeaseActive, LeaseExpired, LeaseDestroyed}
 
 // Phase is what was last seen of a sandbox.
 type Phase string
@@ -239,6 +243,14 @@ type LeaseFilter struct {
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
+}
+
+// Validate checks a filter. Errors: Invalid.
+func (f LeaseFilter) Validate() error {
+	if f.Status == "" || slices.Contains(LeaseStatuses, f.Status) {
+		return nil
+	}
+	return InvalidFields("the filter of leases", []Field{{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)}})
 }
 
 // Page sizes of all lists.

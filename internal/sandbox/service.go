@@ -59,7 +59,7 @@ type Leases interface {
 	// returns the lease; it changes no backend. An ended lease is returned without a look.
 	// Errors: NotFound; Unavailable when the backend instance cannot be reached.
 	ObserveLease(ctx context.Context, id string) (Lease, error)
-	// ListLeases returns leases by id, without those of which retention has left only that.
+	// ListLeases returns leases by id, without those of which retention has left only that. Errors: Invalid.
 	ListLeases(ctx context.Context, f LeaseFilter) ([]Lease, error)
 	// Renew counts as activity. Errors: NotFound, LeaseEnded, Conflict (generation, owner), Invalid.
 	Renew(ctx context.Context, r Renew) (Lease, error)

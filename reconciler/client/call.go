@@ -162,18 +162,18 @@ func (c *Client) check(resp *http.Response) error {
 		return nil
 	}
 	if location := resp.Header.Get("Location"); location != "" && resp.StatusCode < 400 {
-		return sandbox.Errorf(sandbox.Unavailable, "reconciler %s answers with a redirect to %s: use that URL, if it is a reconciler's", c.base, location)
+		return sandbox.Errorf(sandbox.Unavailable, "reconciler %s answers with a redirect to %s: use that URL, if it is a reconciler's", c.name, location)
 	}
 	var p wire.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.base + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock: " + p.Detail
+			e.Message = "reconciler " + c.name + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock: " + p.Detail
 		}
 		return e
 	}
 	return sandbox.Errorf(codeOf(resp), "reconciler %s: %s %s is answered with %s, and not by a reconciler: check the URL and what stands in between",
-		c.base, resp.Request.Method, resp.Request.URL.Path, resp.Status)
+		c.name, resp.Request.Method, resp.Request.URL.Path, resp.Status)
 }
 
 // codeOf guesses the code of a reply that is not the reconciler's own, such as a proxy's.
@@ -203,7 +203,7 @@ func (c *Client) lost(method, path string, harmless bool, err error) error {
 	if harmless || !wasSent(err) {
 		code, next = sandbox.Unavailable, "check that the reconciler runs and that the URL is right"
 	}
-	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.base, method, path, err, next)
+	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.name, method, path, err, next)
 }
 
 // wasSent reports whether a request whose answer is missing may have reached the reconciler.

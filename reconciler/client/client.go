@@ -49,6 +49,7 @@ type Config struct {
 // Client is the lease service of one reconciler. It is safe for concurrent use.
 type Client struct {
 	base         string // without a trailing slash
+	name         string // as its user wrote it, for errors
 	token        string
 	sign         func(h http.Header, id string, body []byte) error
 	userAgent    string
@@ -113,7 +114,7 @@ func New(c Config) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client := &Client{
-		base: strings.TrimRight(u.String(), "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
+		base: strings.TrimRight(u.String(), "/"), name: strings.TrimRight(c.URL, "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
 		quick: c.QuickTimeout, slow: c.SlowTimeout, attempts: c.Attempts, waitMin: c.WaitMin, waitMax: c.WaitMax, stream: h,
 	}
 	client.repeat = client.retrying(c.Logger, h, retryRepeatable)

@@ -88,7 +88,7 @@ func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEvent
 				e, err = in.SessionEvent()
 			}
 			if err != nil {
-				return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.base, data, err)
+				return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.name, data, err)
 			}
 			if err := yield(e); err != nil {
 				return false, err

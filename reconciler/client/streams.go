@@ -50,7 +50,7 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 	return c.readEvents(ctx, eventsPath(*f), func(_, value string) (bool, error) {
 		var e sandbox.Event
 		if err := json.Unmarshal([]byte(value), &e); err != nil {
-			return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.base, value, err)
+			return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.name, value, err)
 		}
 		if err := yield(e); err != nil {
 			return false, err

@@ -314,6 +314,8 @@ func leasesAreListedByPages(w *world) {
 			w.Errorf("%+v lists %q, want %q", c.filter, got, c.want)
 		}
 	}
+	_, err := w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Status: "activ"})
+	w.wantError(err, sandbox.Invalid, "", "status")
 }
 
 func unknownLeaseIsNotFound(w *world) {
