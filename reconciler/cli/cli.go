@@ -64,6 +64,7 @@ func New(version string, own ...*cobra.Command) *cobra.Command {
 		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
+		complete(command, "output", "table", "json")
 		root.AddCommand(command)
 	}
 	root.AddCommand(&cobra.Command{
@@ -111,6 +112,16 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.co
 func (e *exitError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error { return sandbox.Errorf(sandbox.Invalid, format, args...) }
+
+// complete has shells offer the values of a command's flag.
+func complete[T ~string](cmd *cobra.Command, flag string, values ...T) {
+	offered := make([]string, len(values))
+	for i, v := range values {
+		offered[i] = string(v)
+	}
+	// It fails only of a flag that the command does not have.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
+}
 
 // exactly takes the named arguments and no others.
 func exactly(names ...string) cobra.PositionalArgs {

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -52,6 +55,7 @@ account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of th
 	f.StringVar(&q.AgentDID, "agent", "", "only of this agent")
 	within.flags(f)
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
+	complete(cmd, "group-by", sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth)
 	f.BoolVar(&accounts, "accounts", false, "show what each account owes for each month, line by line")
 	return cmd
 }
@@ -98,6 +102,20 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	for _, cells := range rows {
 		t.row(cells...)
 	}
+	if report.Total.PlanFee > 0 {
+		t.note("PLAN FEE is what the plans of the accounts cost, " + planFees(report.PriceBooks) + " from the first sandbox on; each row has its share.")
+	}
+}
+
+// planFees says what the plans cost that are in force.
+func planFees(books map[sandbox.Backend]sandbox.PriceBook) string {
+	fees := "in full for each month"
+	for _, b := range slices.Sorted(maps.Keys(books)) {
+		if fee := books[b].PlanMonth; fee > 0 {
+			fees += fmt.Sprintf(" (%s a month on %s)", dollars(fee), b)
+		}
+	}
+	return fees
 }
 
 func fillAccounts(t *table, accounts []sandbox.AccountMonth) {

@@ -54,6 +54,9 @@ func (t *table) row(cells ...string) {
 	_, _ = io.WriteString(t.w, line) // kept for Flush
 }
 
+// note adds a line below the columns.
+func (t *table) note(text string) { _, _ = io.WriteString(t.w, clean(text)+"\n") } // kept for Flush
+
 // alignRight pads the cells of the columns from one to before another, so that figures stand below
 // each other.
 func alignRight(rows [][]string, from, to int) {

@@ -120,5 +120,6 @@ func (a *app) drift() *cobra.Command {
 	flags.StringVar(&f.LeaseID, "lease", "", "only of this lease")
 	flags.StringVar((*string)(&f.Kind), "kind", "", "only of this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
 	flags.StringVar((*string)(&f.Status), "status", "", "only open or only resolved ones")
+	complete(cmd, "status", sandbox.DriftStatuses...)
 	return cmd
 }
