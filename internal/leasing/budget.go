@@ -61,7 +61,7 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD,
 	if err != nil {
 		return 0, err
 	}
-	periods, err := tx.UnrolledPeriods(environmentID)
+	periods, err := tx.UnrolledUse(environmentID)
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {

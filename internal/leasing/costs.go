@@ -162,7 +162,7 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 		}
 		r.addPeriods(periods, day)
 	}
-	periods, err := tx.UnrolledPeriods("")
+	periods, err := tx.UnrolledPeriods()
 	r.addPeriods(periods, stretch{r.window.month(), r.window.to})
 	return err
 }

@@ -144,7 +144,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	if err != nil {
 		return nil, err
 	}
-	periods, err := tx.UnrolledPeriods("")
+	periods, err := tx.UnrolledPeriods()
 	for i := range periods {
 		if p := &periods[i]; p.Instance == instance {
 			for x := range partsIn(p, in, tx.Now) {

@@ -9,14 +9,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// UnrolledPeriods returns the usage periods that cost_days does not count yet, of one environment or
-// of all: open ones, and those that have ended since it was last rolled up.
-func (tx *Tx) UnrolledPeriods(environmentID string) ([]UsagePeriod, error) {
-	db := tx.db.Where("rolled_at = 0") // few, and by an index of their own
-	if environmentID != "" {
-		db = db.Where("environment_id = ?", environmentID)
-	}
-	return find[UsagePeriod](db)
+// UnrolledPeriods returns the usage periods that cost_days does not count yet.
+func (tx *Tx) UnrolledPeriods() ([]UsagePeriod, error) {
+	return find[UsagePeriod](tx.db.Where("rolled_at = 0")) // few, and by an index of their own
+}
+
+// UnrolledUse is UnrolledPeriods of one environment, with what costs are made of and no more: budgets are asked for
+// at each acquire.
+func (tx *Tx) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state", "started_at", "ended_at", "cpu").
+		Where("rolled_at = 0 AND environment_id = ?", environmentID))
 }
 
 // RolledPeriods returns the usage periods that cost_days counts and that overlap [from, to).
