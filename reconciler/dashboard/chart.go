@@ -20,6 +20,8 @@ type point struct {
 // line is a chart of values over time, 300 by 60 units, beside which the same values stand in a table.
 type line struct {
 	Name string
+	// Highest is the highest value and the limit, as people read them; "" where there is no value.
+	Highest string
 	// Path is that of the line, interrupted where nothing is known, Area the same closed at the bottom.
 	Path, Area string
 	// Limit is at what height the limit lies; Above: it is above the chart, or there is none.
@@ -32,8 +34,8 @@ const (
 	lineHeight = 60.0
 )
 
-// newLine draws points between two moments, from 0 to what is highest.
-func newLine(name string, points []point, from, to time.Time, limit float64) line {
+// newLine draws points between two moments, from 0 to what is highest. write writes a value for people.
+func newLine(name string, points []point, from, to time.Time, limit int64, write func(int64) string) line {
 	highest := 0.0
 	for _, p := range points {
 		highest = max(highest, p.Value)
@@ -42,7 +44,10 @@ func newLine(name string, points []point, from, to time.Time, limit float64) lin
 	if top == 0 {
 		top = 1
 	}
-	l := line{Name: name, Limit: lineHeight - lineHeight*limit/top, Above: limit > top || limit <= 0}
+	l := line{Name: name, Limit: lineHeight - lineHeight*float64(limit)/top, Above: float64(limit) > top || limit <= 0}
+	if len(points) > 0 {
+		l.Highest = "at most " + write(int64(highest)) + " of " + write(limit)
+	}
 	var piece []point2
 	for i, p := range points {
 		if i > 0 && p.Apart {

@@ -29,6 +29,7 @@ type usagePage struct {
 	Problem string
 	Tabs    []tab
 	Stretch string // that is shown
+	From    time.Time
 	Lines   []line
 	Rows    []usageRow // the latest first
 	// Stepped: each row is of a stretch of time: the mean of CPU, and the most of the others.
@@ -85,7 +86,7 @@ func usage(p *page) error {
 		return err
 	}
 	rows := usageRows(h.Samples, chosen.step)
-	v.Stretch, v.Stepped, v.Lines = chosen.name, chosen.step > 0, usageLines(rows, from, to, h.Limits)
+	v.Stretch, v.From, v.Stepped, v.Lines = chosen.name, from, chosen.step > 0, usageLines(rows, from, to, h.Limits)
 	slices.Reverse(rows)
 	v.Rows = rows
 	return p.frame("usage", &frame{Title: "Usage of " + l.AgentDID, Section: "leases", Refresh: int(usageRefresh.Seconds()), Page: v})
@@ -152,8 +153,8 @@ func usageLines(rows []usageRow, from, to time.Time, limits sandbox.Resources) [
 		missing = false
 	}
 	return []line{
-		newLine("CPU", cpu, from, to, float64(limits.CPUMillis)),
-		newLine("Memory", memory, from, to, float64(limits.MemoryMB<<20)),
-		newLine("Processes and threads", pids, from, to, float64(limits.PIDs)),
+		newLine("CPU cores", cpu, from, to, limits.CPUMillis, cores),
+		newLine("Memory", memory, from, to, limits.MemoryMB<<20, size),
+		newLine("Processes and threads", pids, from, to, limits.PIDs, itoa),
 	}
 }
