@@ -58,14 +58,9 @@ func (g game) finish(player sandbox.LeaseRef) {
 	over := sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment}}
 	_, err := g.client.Deliver(g.Context(), sandbox.Delivery{ID: "msg_" + sandbox.RandomIDs(20), Condition: over})
 	must(g.T, err)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	eventually(g.T, "the lease is destroyed after the end of the game", func() bool {
 		l, err := g.client.GetLease(g.Context(), player.ID)
 		must(g.T, err)
-		if l.Status == sandbox.LeaseDestroyed {
-			return
-		}
-		if time.Now().After(end) {
-			g.Fatalf("a minute after the end of the game the lease is %s", l.Status)
-		}
-	}
+		return l.Status == sandbox.LeaseDestroyed
+	})
 }

@@ -89,18 +89,24 @@ func freeAddress(t *testing.T) string {
 
 func awaitReady(t *testing.T, url string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	eventually(t, "the reconciler is ready", func() bool {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/readyz", nil)
 		must(t, err)
 		resp, err := http.DefaultClient.Do(r)
-		if err == nil {
-			must(t, resp.Body.Close())
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
+		if err != nil {
+			return false
 		}
+		must(t, resp.Body.Close())
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// eventually waits a minute until something holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the reconciler is not ready within a minute: %v", err)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -51,7 +50,7 @@ func TestRunningUnderSystemd(t *testing.T) {
 	m.sh("systemctl reload sandbox-reconciler")
 	first := m.property("MainPID")
 	m.sh("systemctl kill --signal KILL sandbox-reconciler")
-	m.eventually("it has started again", func() bool { return m.property("ActiveState") == "active" && m.property("MainPID") != first })
+	eventually(t, "it has started again", func() bool { return m.property("ActiveState") == "active" && m.property("MainPID") != first })
 	if got := g.exec(player, "cat", "/workspace/turn"); got != "3\n" {
 		t.Errorf("after the reconciler was killed the sandbox has %q", got)
 	}
@@ -99,7 +98,7 @@ func newMachine(t *testing.T, address string) machine {
 		"--cgroupns", "private", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--tmpfs", "/run", "--tmpfs", "/tmp", "--env", "container=docker",
 		"--volume", socket+":/engine.sock", image, "/lib/systemd/systemd")}
 	cleanUp(t, m.id, "docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "100")
-	m.eventually("systemd runs", func() bool {
+	eventually(t, "systemd runs", func() bool {
 		out, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "systemctl", "is-system-running").Output()
 		return err == nil && strings.TrimSpace(string(out)) == "running"
 	})
@@ -145,14 +144,5 @@ func (m machine) wantConfined() {
 	}
 	if mounts := m.sh("cat /proc/" + pid + "/mounts"); !regexp.MustCompile(`(?m)^\S+ / \S+ ro,`).MatchString(mounts) {
 		m.Errorf("the reconciler may write to the system:\n%s", mounts)
-	}
-}
-
-func (m machine) eventually(what string, ok func() bool) {
-	m.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			m.Fatalf("not within a minute: %s", what)
-		}
 	}
 }
