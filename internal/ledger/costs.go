@@ -9,7 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// UnrolledPeriods returns the usage periods that cost_days does not count yet.
+// UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that have ended
+// since it was last rolled up.
 func (tx *Tx) UnrolledPeriods() ([]UsagePeriod, error) {
 	return find[UsagePeriod](tx.db.Where("rolled_at = 0")) // few, and by an index of their own
 }

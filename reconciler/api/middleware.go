@@ -155,7 +155,7 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
 
-// attrs are what every line about a request tells.
+// attrsOf are what every line about a request tells.
 func attrsOf(r *http.Request, x *exchange) []slog.Attr {
 	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path)}
 	for _, a := range []struct{ key, value string }{{"lease", x.lease}, {"environment", x.environment}} {
