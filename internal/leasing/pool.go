@@ -40,7 +40,7 @@ func (e *Engine) TendPools(ctx context.Context) error {
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		todo = nil
 		envs, err := tx.PoolEnvironments()
-		if err != nil {
+		if err != nil || len(envs) == 0 {
 			return err
 		}
 		restored, err := tx.RestoredAt()
@@ -253,7 +253,7 @@ func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) 
 		return nil, nil
 	}
 	rows, err := tx.PoolSandboxes(env.ID)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	restored, err := tx.RestoredAt()
