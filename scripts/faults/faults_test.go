@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -22,112 +24,171 @@ import (
 const (
 	environment = "faults"
 	image       = "sandbox-faults/player:latest"
-	duration    = 2 * time.Minute
 	players     = 6
 )
 
-// Players lease, act and die, each on its own, while the reconciler is killed every few seconds.
-// What was acknowledged must hold in the end, and nothing may be left over.
-func TestLongReconcilerIsKilledAgainAndAgain(t *testing.T) {
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("takes minutes: set SANDBOX_TEST_LONG=1, or run make test-all")
-	}
+// Players lease, act, rest and die, each on its own, while the reconciler is killed every few seconds. What was
+// acknowledged must hold in the end, every figure of the bill must be that of the usage periods, and nothing may be left.
+func TestLongKillsOfAReconcilerOnSQLite(t *testing.T) {
 	w := newWorld(t)
-	ctx, cancel := context.WithTimeout(t.Context(), duration)
-	defer cancel()
-	var playing sync.WaitGroup
-	for i := range players {
-		playing.Go(func() { w.play(ctx, fmt.Sprintf("did:plc:player%d", i)) })
-	}
-	kills := w.killAgainAndAgain(ctx)
-	playing.Wait()
-	t.Logf("%d kills, %d leases, %d conditions acknowledged", kills, w.leased.Load(), len(w.acknowledged))
-	if kills < 5 || w.leased.Load() < players || len(w.acknowledged) < players {
-		t.Fatal("that was too little to say anything")
-	}
+	w.join("")
+	w.play(w.killAReconciler)
+}
 
-	w.endEverything()
-	w.checkAcknowledgedConditionsAreKnown()
-	w.checkUsage(w.readLives())
-	w.checkNothingIsLeft()
+// The same with two reconcilers on one PostgreSQL, which crashes as well.
+func TestLongKillsOfTwoReconcilersOnPostgreSQL(t *testing.T) {
+	w := newWorld(t)
+	server := postgrestest.Start(t)
+	url := server.URL(t)
+	w.join(url)
+	w.join(url)
+	w.play(w.killAReconciler, w.killAReconciler, w.killAReconciler, func() {
+		server.StopImmediately(t)
+		server.Start(t)
+		w.crashes++
+	})
+}
+
+// duration is how long the reconcilers are killed.
+func duration(t *testing.T) time.Duration {
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("takes minutes: set SANDBOX_TEST_LONG=1, or run make test-long")
+	}
+	d, err := time.ParseDuration(cmp.Or(os.Getenv("SANDBOX_TEST_KILL_LOOP"), "10m"))
+	if err != nil {
+		t.Fatalf("SANDBOX_TEST_KILL_LOOP: %v", err)
+	}
+	return d
 }
 
 type world struct {
-	t          *testing.T
-	reconciler *harness.Reconciler
-	prices     string
-	service    atomic.Pointer[sandbox.Service]
-	leased     atomic.Int64
+	t           *testing.T
+	duration    time.Duration
+	root        string
+	prices      string
+	reconcilers []*harness.Reconciler
+	// services are the clients of the reconcilers.
+	services []*atomic.Pointer[sandbox.Service]
+	// kills and crashes count the faults.
+	kills, crashes int
+	leased         atomic.Int64
 
 	mu           sync.Mutex // guards what follows
 	acknowledged []sandbox.Delivery
 }
 
 func newWorld(t *testing.T) *world {
-	root, err := filepath.Abs("../..")
-	if err != nil {
+	w := &world{t: t, duration: duration(t)}
+	var err error
+	if w.root, err = filepath.Abs("../.."); err != nil {
 		t.Fatal(err)
 	}
-	example := filepath.Join(root, "examples", "quickstart")
-	w := &world{t: t, reconciler: harness.NewReconciler(root, t.TempDir()), prices: filepath.Join(example, "prices.json")}
-	if err := harness.ImportPlayer(t.Context(), example, image); err != nil {
+	w.prices = filepath.Join(t.TempDir(), "prices.json")
+	// Odd prices, so that every item is rounded; sleep costs as well.
+	if err := os.WriteFile(w.prices, []byte(`{"name": "odd", "source": "this test", "as_of": "2026-11-22",
+		"memory_gib_second_usd": "0.000002573", "cpu_second_usd": "0.000020011", "disk_gb_second_usd": "0.000000071",
+		"asleep_memory_gib_second_usd": "0.000000613", "asleep_disk_gb_second_usd": "0.000000017"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.cleanUp)
-	w.start(t.Context())
-	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone}
-	if _, err := w.api().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec}); err != nil {
+	if err := harness.ImportPlayer(t.Context(), filepath.Join(w.root, "examples", "quickstart"), image); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// join starts a reconciler on a ledger, "" for an embedded one. All of them know the same credentials.
+func (w *world) join(ledgerURL string) {
+	w.t.Helper()
+	r := harness.NewReconciler(w.root, w.t.TempDir())
+	if ledgerURL != "" {
+		r.LedgerURL = ledgerURL
+	}
+	if len(w.reconcilers) == 0 {
+		w.t.Cleanup(w.cleanUp) // before the database goes, which began earlier
+	} else {
+		first := w.reconcilers[0]
+		r.TokenFile, r.SecretFile = first.TokenFile, first.SecretFile
+	}
+	w.reconcilers, w.services = append(w.reconcilers, r), append(w.services, new(atomic.Pointer[sandbox.Service]))
+	w.start(len(w.reconcilers) - 1)
+}
+
+// play lets the game go on under faults, one of them at random every few seconds, and then looks at what is left of it.
+func (w *world) play(faults ...func()) {
+	w.t.Helper()
+	rest := sandbox.Duration(2 * time.Second)
+	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone, SleepAfter: &rest}
+	if _, err := w.api().PutEnvironment(w.t.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec}); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.duration)
+	defer cancel()
+	var playing sync.WaitGroup
+	for i := range players {
+		playing.Go(func() { w.player(ctx, fmt.Sprintf("did:plc:player%d", i)) })
+	}
+	playing.Go(func() { w.referee(ctx) })
+	for ctx.Err() == nil {
+		pause(ctx, 500*time.Millisecond+rand.N(4*time.Second))
+		faults[rand.N(len(faults))]()
+	}
+	playing.Wait()
+	w.t.Logf("%d kills, %d crashes of the database, %d leases, %d conditions acknowledged", w.kills, w.crashes, w.leased.Load(), len(w.acknowledged))
+	if w.kills < 5 || w.leased.Load() < players || len(w.acknowledged) < players {
+		w.t.Fatal("that was too little to say anything")
+	}
+
+	w.endEverything()
+	w.checkAcknowledgedConditionsAreKnown()
+	w.checkUsage(w.readLives())
+	w.checkBill()
+	w.checkNothingIsLeft()
 }
 
 // cleanUp removes what the test made, also when it failed.
 func (w *world) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if s := w.service.Load(); s != nil {
-		if err := (*s).DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: environment, Force: true}); err != nil {
+	if len(w.services) > 0 && w.services[0].Load() != nil {
+		if err := w.api().DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: environment, Force: true}); err != nil {
 			w.t.Errorf("delete the environment: %v", err)
 		}
 	}
-	if err := w.reconciler.Stop(ctx); err != nil {
-		w.t.Error(err)
+	for _, r := range w.reconcilers {
+		if err := r.Stop(ctx); err != nil {
+			w.t.Error(err)
+		}
 	}
 	if _, err := harness.Docker(ctx, "image", "rm", image); err != nil {
 		w.t.Error(err)
 	}
 }
 
-func (w *world) api() sandbox.Service { return *w.service.Load() }
+// api returns the client of one of the reconcilers.
+func (w *world) api() sandbox.Service { return *w.services[rand.N(len(w.services))].Load() }
 
-func (w *world) start(ctx context.Context) {
+func (w *world) start(n int) {
 	w.t.Helper()
-	if err := w.reconciler.Start(ctx, w.prices); err != nil {
+	r := w.reconcilers[n]
+	if err := r.Start(w.t.Context(), w.prices); err != nil {
 		w.t.Fatal(err)
 	}
-	service := w.reconciler.Service // the next start replaces it there
-	w.service.Store(&service)
+	service := r.Service // the next start replaces it there
+	w.services[n].Store(&service)
 }
 
-// killAgainAndAgain kills and restarts the reconciler until ctx ends, and returns how often.
-func (w *world) killAgainAndAgain(ctx context.Context) int {
-	for kills := 0; ; kills++ {
-		select {
-		case <-ctx.Done():
-			return kills
-		case <-time.After(500*time.Millisecond + rand.N(4*time.Second)): // the fault's own pace, not a wait
-		}
-		if err := w.reconciler.Kill(w.t.Context()); err != nil {
-			w.t.Fatal(err)
-		}
-		w.start(w.t.Context())
+// killAReconciler kills one and starts it again.
+func (w *world) killAReconciler() {
+	n := rand.N(len(w.reconcilers))
+	if err := w.reconcilers[n].Kill(w.t.Context()); err != nil {
+		w.t.Fatal(err)
 	}
+	w.kills++
+	w.start(n)
 }
 
-// play lets one agent live and die until ctx ends. Whatever fails because the reconciler is down is
-// tried again.
-func (w *world) play(ctx context.Context, agent string) {
+// player lets one agent live and die until ctx ends. What fails because a reconciler is down is tried again.
+func (w *world) player(ctx context.Context, agent string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		got, err := w.api().Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
 		if err != nil {
@@ -135,30 +196,80 @@ func (w *world) play(ctx context.Context, agent string) {
 			continue
 		}
 		w.leased.Add(1)
-		turn := sandbox.ExecRequest{Command: []string{"/player"}, Stdin: strings.NewReader(`{"game":"rpg","state":{}}`)}
-		if result, err := w.api().Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, turn); err != nil {
-			w.tolerate(ctx, "exec", err)
-		} else if result.ExitCode != 0 {
-			w.t.Errorf("%s: exit code %d: %s", got.Lease.ID, result.ExitCode, result.Stderr)
-		}
-		d := sandbox.Delivery{ID: fmt.Sprintf("%s-%d", agent, n), Condition: sandbox.Condition{
-			Type: "agent.death", Timestamp: time.Now().UTC(),
-			Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent},
-		}}
-		if _, err := w.api().Deliver(ctx, d); err != nil {
-			w.tolerate(ctx, "deliver", err)
+		lease := sandbox.LeaseRef{ID: got.Lease.ID}
+		w.turn(ctx, lease)
+		switch rand.N(4) {
+		case 0: // its sandbox goes to sleep, and wakes for the next turn
+			pause(ctx, 3*time.Second)
+			w.turn(ctx, lease)
+		case 1:
+			if _, err := w.api().Release(ctx, lease); err != nil {
+				w.tolerate(ctx, "release", err)
+			}
 			continue
 		}
-		w.mu.Lock()
-		w.acknowledged = append(w.acknowledged, d)
-		w.mu.Unlock()
+		w.deliver(ctx, fmt.Sprintf("%s-%d", agent, n), "agent.death", agent)
 	}
 }
 
-// tolerate accepts the errors that a killed reconciler explains.
+// turn runs a command.
+func (w *world) turn(ctx context.Context, lease sandbox.LeaseRef) {
+	turn := sandbox.ExecRequest{Command: []string{"/player"}, Stdin: strings.NewReader(`{"game":"rpg","state":{}}`)}
+	result, err := w.api().Exec(ctx, lease, turn)
+	if err != nil {
+		w.tolerate(ctx, "exec", err)
+	} else if result.ExitCode != 0 {
+		w.t.Errorf("%s: exit code %d: %s", lease.ID, result.ExitCode, result.Stderr)
+	}
+}
+
+// referee ends the game for everybody from time to time, and opens it again.
+func (w *world) referee(ctx context.Context) {
+	for n := 0; ; n++ {
+		pause(ctx, 15*time.Second+rand.N(15*time.Second))
+		if ctx.Err() != nil {
+			return
+		}
+		w.deliver(ctx, fmt.Sprintf("game-%d", n), "game.finished", "")
+		for ctx.Err() == nil {
+			if _, err := w.api().ReopenEnvironment(ctx, environment); err == nil {
+				break
+			}
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+// deliver sends a condition, and notes that it was acknowledged.
+func (w *world) deliver(ctx context.Context, id, condition, agent string) {
+	d := sandbox.Delivery{ID: id, Condition: sandbox.Condition{
+		Type: condition, Timestamp: time.Now().UTC(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent},
+	}}
+	if _, err := w.api().Deliver(ctx, d); err != nil {
+		w.tolerate(ctx, "deliver", err)
+		return
+	}
+	w.mu.Lock()
+	w.acknowledged = append(w.acknowledged, d)
+	w.mu.Unlock()
+}
+
+// tolerate accepts the errors that a killed reconciler, a database that is down, or an ended game explain.
 func (w *world) tolerate(ctx context.Context, what string, err error) {
-	if ctx.Err() == nil && !sandbox.IsRetryable(err) && sandbox.CodeOf(err) != sandbox.LeaseEnded {
+	switch code := sandbox.CodeOf(err); {
+	case ctx.Err() != nil, sandbox.IsRetryable(err), code == sandbox.LeaseEnded:
+	case code == sandbox.EnvironmentEnded:
+		pause(ctx, 100*time.Millisecond) // until it is reopened
+	default:
 		w.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// pause lets time pass: players rest, and faults have a pace of their own.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -277,7 +388,7 @@ func (w *world) checkUsage(lives map[string]*life) {
 
 func (w *world) checkNothingIsLeft() {
 	ctx := w.t.Context()
-	left, err := harness.Containers(ctx, w.reconciler.Ledger)
+	left, err := harness.Containers(ctx, w.reconcilers[0].Ledger)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -287,7 +398,7 @@ func (w *world) checkNothingIsLeft() {
 	if err := w.api().DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: environment}); err != nil {
 		w.t.Fatal(err)
 	}
-	if left, err = harness.Leftovers(ctx, w.reconciler.Ledger, "sandbox-none/none"); err != nil {
+	if left, err = harness.Leftovers(ctx, w.reconcilers[0].Ledger, "sandbox-none/none"); err != nil {
 		w.t.Fatal(err)
 	}
 	if len(left) > 0 {

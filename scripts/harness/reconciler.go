@@ -22,8 +22,8 @@ import (
 // Binary is what `make build` builds.
 const Binary = "bin/terraform-provider-sandbox"
 
-// Reconciler is a daemon that serves a SQLite ledger in a state directory. It outlives the program
-// that started it.
+// Reconciler is a daemon that serves a ledger: SQLite in its state directory, unless LedgerURL names
+// another. It outlives the program that started it.
 type Reconciler struct {
 	// URL, Token and Ledger (its id) and Service are set by Start and Connect.
 	URL, Token, Ledger string
@@ -31,7 +31,8 @@ type Reconciler struct {
 
 	// TokenFile and SecretFile hold its credentials.
 	TokenFile, SecretFile string
-	Database              string
+	// Database is the file of its SQLite ledger, LedgerURL names whichever ledger it serves.
+	Database, LedgerURL string
 
 	// Env are variables that its environment has beside this program's.
 	Env []string
@@ -44,11 +45,13 @@ type Reconciler struct {
 // NewReconciler names the files of a reconciler; it starts nothing. Both paths are absolute.
 func NewReconciler(root, state string) *Reconciler {
 	binary := filepath.Join(root, Binary)
+	database := filepath.Join(state, "ledger.db")
 	return &Reconciler{
 		daemon:     newDaemon(state, "reconciler", binary+" reconciler serve"),
 		TokenFile:  filepath.Join(state, "token"),
 		SecretFile: filepath.Join(state, "webhook-secret"),
-		Database:   filepath.Join(state, "ledger.db"),
+		Database:   database,
+		LedgerURL:  "sqlite://" + database,
 		binary:     binary,
 		urlFile:    filepath.Join(state, "reconciler.url"),
 	}
@@ -62,7 +65,7 @@ func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
 	}
 	serve := exec.Command(r.binary, "reconciler", "serve", // not bound to ctx: it lives on
 		"--listen", address,
-		"--ledger", "sqlite://"+r.Database,
+		"--ledger", r.LedgerURL,
 		"--token-file", r.TokenFile,
 		"--webhook-secret-file", r.SecretFile,
 		"--generate-credentials",
