@@ -8,8 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -96,9 +95,9 @@ func happen(t *testing.T, w *providertest.World) {
 		w.Must(err)
 		return w.Container(l.SandboxID)
 	}
-	w.Must(w.Docker.ContainerRemove(t.Context(), id("removed"), container.RemoveOptions{Force: true}))
-	_, err := w.Docker.ContainerUpdate(t.Context(), id("changed"), container.UpdateConfig{
-		Resources: container.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
+	w.Must(w.Docker.ContainerRemove(t.Context(), id("removed"), dockerapi.ContainerRemoveOptions{Force: true}))
+	_, err := w.Docker.ContainerUpdate(t.Context(), id("changed"), dockerapi.UpdateConfig{
+		Resources: dockerapi.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
 	})
 	w.Must(err)
 }

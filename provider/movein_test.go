@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/image"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -38,7 +37,7 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	newer := w.Name + ":newer"
 	w.Must(w.Docker.ImageTag(t.Context(), w.Image, newer))
 	t.Cleanup(func() {
-		_, err := w.Docker.ImageRemove(context.Background(), newer, image.RemoveOptions{})
+		_, err := w.Docker.ImageRemove(context.Background(), newer, dockerapi.ImageRemoveOptions{})
 		w.Must(err)
 	})
 	tf.Write("generated.tf", strings.Replace(tf.Read("generated.tf"), fmt.Sprintf("%q", w.Image), fmt.Sprintf("%q", newer), 1))

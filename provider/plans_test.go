@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
 	tfjson "github.com/hashicorp/terraform-json"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -28,7 +28,7 @@ func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
 	}
 	l, err := w.Service().GetLease(t.Context(), sandbox.LeaseID("did:plc:vanished", w.Name))
 	w.Must(err)
-	w.Must(w.Docker.ContainerRemove(t.Context(), w.Container(l.SandboxID), container.RemoveOptions{Force: true}))
+	w.Must(w.Docker.ContainerRemove(t.Context(), w.Container(l.SandboxID), dockerapi.ContainerRemoveOptions{Force: true}))
 	exits(t, tf, 2)
 	tf.Run("plan", "-input=false", "-out=planned")
 	var plan tfjson.Plan

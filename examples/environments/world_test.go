@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/network"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
@@ -70,7 +69,7 @@ func newWorld(t *testing.T, example string) *world {
 	t.Helper()
 	long(t)
 	w := &world{T: t, world: providertest.New(t), name: example + "-" + sandbox.RandomIDs(6)}
-	bridge, err := w.world.Docker.NetworkInspect(t.Context(), network.NetworkBridge, network.InspectOptions{})
+	bridge, err := w.world.Docker.NetworkInspect(t.Context(), dockerapi.NetworkBridge, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 	w.outside = outside{address: bridge.IPAM.Config[0].Gateway, subnet: bridge.IPAM.Config[0].Subnet}
 	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) { c.Docker.Gateway.Hosts = w.outside.hosts() })

@@ -9,9 +9,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/docker/docker/api/types/build"
-	"github.com/docker/docker/pkg/jsonmessage"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -45,7 +43,7 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 // byClassic sends the context to the engine's classic builder as an archive.
 func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	options := spec.buildOptions(hash)
-	options.Version = build.BuilderV1
+	options.Version = dockerapi.BuilderV1
 	if spec.Registries != nil {
 		if options.AuthConfigs, err = spec.Registries.ForPulls(ctx); err != nil {
 			return "", err
@@ -60,7 +58,7 @@ func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log f
 }
 
 // carryOut starts a build and follows it to its end.
-func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, options build.ImageBuildOptions, log func(string)) (id string, err error) {
+func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, options dockerapi.BuildOptions, log func(string)) (id string, err error) {
 	resp, err := engine.ImageBuild(ctx, body, options)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -76,13 +74,13 @@ func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, opt
 }
 
 // buildOptions are what both builders take.
-func (s Spec) buildOptions(hash string) build.ImageBuildOptions {
+func (s Spec) buildOptions(hash string) dockerapi.BuildOptions {
 	labels := map[string]string{}
 	for k, v := range s.Labels {
 		labels[k] = v
 	}
 	labels[ContextHashLabel] = hash
-	return build.ImageBuildOptions{
+	return dockerapi.BuildOptions{
 		Dockerfile:  s.dockerfile(),
 		BuildArgs:   pointers(s.Args),
 		Target:      s.Target,
@@ -183,7 +181,7 @@ func readLog(body io.Reader, log func(string)) (id string, err error) {
 	lines := &tail{log: log}
 	steps := &trace{lines, map[string]bool{}}
 	for d := json.NewDecoder(body); ; {
-		var m jsonmessage.JSONMessage
+		var m dockerapi.Message
 		switch err := d.Decode(&m); {
 		case errors.Is(err, io.EOF) && id == "":
 			return "", errors.New("no image id was given")
@@ -205,7 +203,7 @@ func readLog(body io.Reader, log func(string)) (id string, err error) {
 				return "", err
 			}
 		} else if m.Aux != nil {
-			var result build.Result
+			var result dockerapi.BuildResult
 			if err := json.Unmarshal(*m.Aux, &result); err == nil && result.ID != "" {
 				id = result.ID
 			}

@@ -10,12 +10,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
-	"github.com/docker/docker/api/types/build"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/system"
-	"github.com/docker/docker/client"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -27,17 +23,17 @@ const callTimeout = time.Minute
 
 // Engine is the part of a Docker Engine's API that images need; *client.Client has it.
 type Engine interface {
-	ImageBuild(ctx context.Context, buildContext io.Reader, options build.ImageBuildOptions) (build.ImageBuildResponse, error)
+	ImageBuild(ctx context.Context, buildContext io.Reader, options dockerapi.BuildOptions) (dockerapi.BuildResponse, error)
 	BuildCancel(ctx context.Context, id string) error
 	DialHijack(ctx context.Context, url, proto string, meta map[string][]string) (net.Conn, error)
-	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
+	ImageInspect(ctx context.Context, ref string, options ...dockerapi.ImageInspectOption) (dockerapi.ImageInspect, error)
 	ImageTag(ctx context.Context, source, target string) error
-	ImagePush(ctx context.Context, ref string, options image.PushOptions) (io.ReadCloser, error)
-	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
-	ImageSave(ctx context.Context, refs []string, options ...client.ImageSaveOption) (io.ReadCloser, error)
-	ImageRemove(ctx context.Context, ref string, options image.RemoveOptions) ([]image.DeleteResponse, error)
-	Info(ctx context.Context) (system.Info, error)
-	Ping(ctx context.Context) (types.Ping, error)
+	ImagePush(ctx context.Context, ref string, options dockerapi.ImagePushOptions) (io.ReadCloser, error)
+	ImagePull(ctx context.Context, ref string, options dockerapi.ImagePullOptions) (io.ReadCloser, error)
+	ImageSave(ctx context.Context, refs []string, options ...dockerapi.ImageSaveOption) (io.ReadCloser, error)
+	ImageRemove(ctx context.Context, ref string, options dockerapi.ImageRemoveOptions) ([]dockerapi.ImageDeleteResponse, error)
+	Info(ctx context.Context) (dockerapi.Info, error)
+	Ping(ctx context.Context) (dockerapi.Ping, error)
 }
 
 // Builder builds images on one engine and looks after them. It is safe for concurrent use.
@@ -202,7 +198,7 @@ func (b *Builder) remove(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	_, err = engine.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+	_, err = engine.ImageRemove(ctx, ref, dockerapi.ImageRemoveOptions{PruneChildren: true})
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return coded(err, "remove image %s", ref)
 	}
@@ -213,7 +209,7 @@ func (b *Builder) remove(ctx context.Context, ref string) error {
 func coded(err error, format string, args ...any) error {
 	code := sandbox.Failed
 	switch {
-	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err), cerrdefs.IsDeadlineExceeded(err), cerrdefs.IsCanceled(err):
+	case dockerapi.IsConnectionFailed(err), cerrdefs.IsUnavailable(err), cerrdefs.IsDeadlineExceeded(err), cerrdefs.IsCanceled(err):
 		code = sandbox.Unavailable
 	case cerrdefs.IsNotFound(err):
 		code = sandbox.NotFound

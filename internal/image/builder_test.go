@@ -7,19 +7,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	dockerimage "github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // engine connects to the Docker Engine of the environment, which these tests need.
-func engine(t *testing.T) *client.Client {
+func engine(t *testing.T) *dockerapi.Client {
 	t.Helper()
-	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	cli, err := dockerapi.Connect("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +26,7 @@ func engine(t *testing.T) *client.Client {
 	return cli
 }
 
-func builder(t *testing.T, cli *client.Client) *image.Builder {
+func builder(t *testing.T, cli *dockerapi.Client) *image.Builder {
 	t.Helper()
 	return image.NewBuilder(func() (image.Engine, error) { return cli, nil })
 }
@@ -168,10 +164,10 @@ func TestImageInUseIsAConflict(t *testing.T) {
 	spec, name := unique(t)
 	id := build(t, b, spec)
 	must(t, b.Tag(t.Context(), id, name, "latest"))
-	made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	made, err := cli.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
 	must(t, err)
 	t.Cleanup(func() {
-		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{Force: true}))
+		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	})
 	if err := b.Untag(t.Context(), id, name, "latest"); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("untag: %v", err)
@@ -228,14 +224,14 @@ func TestFailedClassicBuildShowsTheEndOfItsLog(t *testing.T) {
 }
 
 // removeUnnamed removes, after the test, what the failed build of an image with a label left.
-func removeUnnamed(t *testing.T, cli *client.Client, label string) {
+func removeUnnamed(t *testing.T, cli *dockerapi.Client, label string) {
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		left, err := cli.ImageList(ctx, dockerimage.ListOptions{Filters: filters.NewArgs(
-			filters.Arg("label", label), filters.Arg("dangling", "true"))})
+		left, err := cli.ImageList(ctx, dockerapi.ImageListOptions{Filters: dockerapi.NewFilters(
+			dockerapi.Filter("label", label), dockerapi.Filter("dangling", "true"))})
 		must(t, err)
 		for _, img := range left {
-			_, err := cli.ImageRemove(ctx, img.ID, dockerimage.RemoveOptions{PruneChildren: true})
+			_, err := cli.ImageRemove(ctx, img.ID, dockerapi.ImageRemoveOptions{PruneChildren: true})
 			must(t, err)
 		}
 	})
@@ -251,10 +247,10 @@ func TestInlineDockerfile(t *testing.T) {
 		spec.Dockerfile, spec.NoCache = "not/looked/for", true
 		spec.Inline = "FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"
 		id := build(t, b, spec)
-		made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: id}, nil, nil, nil, "")
+		made, err := cli.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: id}, nil, nil, nil, "")
 		must(t, err)
 		t.Cleanup(func() {
-			must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{}))
+			must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{}))
 		})
 		for path, want := range map[string]bool{
 			"/main.txt": true, "/debug.log": false, "/.dockerfile.inline": false, "/secrets/key": false, "/secrets/public/a": true,
@@ -280,7 +276,7 @@ func TestBuildErrorsOfTheDockerfile(t *testing.T) {
 
 func TestEngineAwayIsUnavailable(t *testing.T) {
 	t.Parallel()
-	cli, err := client.NewClientWithOpts(client.WithHost("unix:///nowhere/docker.sock"))
+	cli, err := dockerapi.Connect("unix:///nowhere/docker.sock", "")
 	must(t, err)
 	b := builder(t, cli)
 	spec, _ := unique(t)

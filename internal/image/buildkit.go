@@ -7,15 +7,13 @@ import (
 	"net"
 	"time"
 
-	"github.com/docker/docker/api/types/build"
-	"github.com/docker/docker/api/types/versions"
-	"github.com/docker/docker/pkg/jsonmessage"
 	control "github.com/moby/buildkit/api/services/control"
 	"github.com/moby/buildkit/session"
 	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -38,7 +36,7 @@ func builderOf(ctx context.Context, engine Engine) (string, error) {
 	if err != nil {
 		return "", coded(err, "ask the Docker engine for its version")
 	}
-	if ping.OSType == "linux" && versions.GreaterThanOrEqualTo(ping.APIVersion, minBuildKitAPI) {
+	if ping.OSType == "linux" && dockerapi.VersionAtLeast(ping.APIVersion, minBuildKitAPI) {
 		return BuildKit, nil
 	}
 	return Classic, nil
@@ -63,7 +61,7 @@ func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log 
 	}
 	options := spec.buildOptions(hash)
 	options.RemoteContext = "client-session"
-	options.Version, options.SessionID, options.BuildID = build.BuilderBuildKit, s.ID(), s.ID()
+	options.Version, options.SessionID, options.BuildID = dockerapi.BuilderBuildKit, s.ID(), s.ID()
 	id, err = carryOut(ctx, engine, spec, nil, options, log)
 	if ctx.Err() != nil {
 		err = errors.Join(err, cancelBuild(ctx, engine, options.BuildID))
@@ -130,7 +128,7 @@ type trace struct {
 	begun map[string]bool // by digest of the step
 }
 
-func (t *trace) read(m jsonmessage.JSONMessage) error {
+func (t *trace) read(m dockerapi.Message) error {
 	var encoded []byte
 	if err := json.Unmarshal(*m.Aux, &encoded); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "read what BuildKit does: %w", err)

@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	buildtypes "github.com/docker/docker/api/types/build"
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -71,12 +69,12 @@ func TestBuildKitFailureShowsTheEndOfItsLog(t *testing.T) {
 
 // meddler is an engine that does something when a build's context was listed and nothing of it sent.
 type meddler struct {
-	*client.Client
+	*dockerapi.Client
 
 	meddle func()
 }
 
-func (m meddler) ImageBuild(ctx context.Context, body io.Reader, options buildtypes.ImageBuildOptions) (buildtypes.ImageBuildResponse, error) {
+func (m meddler) ImageBuild(ctx context.Context, body io.Reader, options dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
 	m.meddle()
 	return m.Client.ImageBuild(ctx, body, options)
 }

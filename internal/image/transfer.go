@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/pkg/jsonmessage"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -21,7 +19,7 @@ func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest stri
 		return "", err
 	}
 	ref := name + ":" + tag
-	answer, err := engine.ImagePush(ctx, ref, image.PushOptions{RegistryAuth: auth})
+	answer, err := engine.ImagePush(ctx, ref, dockerapi.ImagePushOptions{RegistryAuth: auth})
 	if err != nil {
 		return "", coded(err, "push image %s", ref)
 	}
@@ -45,7 +43,7 @@ func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) 
 	}
 	b.cache.RLock()
 	defer b.cache.RUnlock()
-	answer, err := engine.ImagePull(ctx, pinned, image.PullOptions{RegistryAuth: auth})
+	answer, err := engine.ImagePull(ctx, pinned, dockerapi.ImagePullOptions{RegistryAuth: auth})
 	if err != nil {
 		return Image{}, coded(err, "pull image %s", pinned)
 	}
@@ -60,7 +58,7 @@ func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) 
 func followTransfer(ctx context.Context, answer io.ReadCloser) (digest string, err error) {
 	defer func() { _ = answer.Close() }() // read to its end
 	for d := json.NewDecoder(answer); ; {
-		var m jsonmessage.JSONMessage
+		var m dockerapi.Message
 		switch err := d.Decode(&m); {
 		case errors.Is(err, io.EOF):
 			return digest, nil

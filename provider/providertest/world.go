@@ -16,14 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/volume"
-	dockerclient "github.com/docker/docker/client"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -39,7 +35,7 @@ type World struct {
 	LedgerURL string
 	// Image has a shell and is on the engine.
 	Image  string
-	Docker *dockerclient.Client
+	Docker *dockerapi.Client
 	// Name is unique to the test, for environments and images.
 	Name string
 
@@ -157,8 +153,8 @@ func (w *World) Containers(environment string) []string {
 
 func (w *World) containers(label string) []string {
 	w.Helper()
-	list, err := w.Docker.ContainerList(w.Context(), container.ListOptions{All: true, Filters: filters.NewArgs(
-		filters.Arg("label", "io.sandbox-lease."+label), filters.Arg("label", "io.sandbox-lease.role=sandbox"))})
+	list, err := w.Docker.ContainerList(w.Context(), dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(
+		dockerapi.Filter("label", "io.sandbox-lease."+label), dockerapi.Filter("label", "io.sandbox-lease.role=sandbox"))})
 	w.Must(err)
 	var ids []string
 	for _, c := range list {
@@ -175,7 +171,7 @@ func (w *World) RemoveContainers(environment string) {
 		w.Fatalf("environment %s has no container to remove", environment)
 	}
 	for _, id := range ids {
-		w.Must(w.Docker.ContainerRemove(w.Context(), id, container.RemoveOptions{Force: true}))
+		w.Must(w.Docker.ContainerRemove(w.Context(), id, dockerapi.ContainerRemoveOptions{Force: true}))
 	}
 }
 
@@ -190,23 +186,23 @@ func (w *World) checkNothingLeft(url string) {
 	w.Must(err)
 	label, repository := "io.sandbox-lease.ledger="+store.ID(), "sandbox-"+store.ID()
 	w.Must(store.Close())
-	containers, err := w.Docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	containers, err := w.Docker.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
 	w.Must(err)
 	for _, c := range containers {
 		w.Errorf("container %v (%s) was left behind", c.Names, c.Status)
-		w.Must(w.Docker.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true}))
+		w.Must(w.Docker.ContainerRemove(ctx, c.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	}
-	volumes, err := w.Docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
+	volumes, err := w.Docker.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
 	w.Must(err)
 	for _, v := range volumes.Volumes {
 		w.Errorf("volume %s was left behind", v.Name)
 		w.Must(w.Docker.VolumeRemove(ctx, v.Name, true))
 	}
-	images, err := w.Docker.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", repository))})
+	images, err := w.Docker.ImageList(ctx, dockerapi.ImageListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("reference", repository))})
 	w.Must(err)
 	for _, i := range images {
 		w.Errorf("image %v was left behind", i.RepoTags)
-		_, err := w.Docker.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+		_, err := w.Docker.ImageRemove(ctx, i.ID, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
 		w.Must(err)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/system"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
@@ -19,7 +19,7 @@ type engine struct {
 	id string
 }
 
-func (e engine) Info(context.Context) (system.Info, error) { return system.Info{ID: e.id}, nil }
+func (e engine) Info(context.Context) (dockerapi.Info, error) { return dockerapi.Info{ID: e.id}, nil }
 
 // That another engine does not have the image says nothing about the one that does.
 func TestAnotherEngineIsAnError(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/image"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -63,7 +63,7 @@ func TestAccContainerImageKeepsTagsOfCloudflare(t *testing.T) {
 	}
 	w.Must(w.Docker.ImageTag(t.Context(), w.Image, to+":used"))
 	t.Cleanup(func() {
-		if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+":used", image.RemoveOptions{}); err != nil {
+		if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+":used", dockerapi.ImageRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

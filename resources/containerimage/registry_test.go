@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	dockerimage "github.com/docker/docker/api/types/image"
 	"github.com/hashicorp/terraform-plugin-testing/compare"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -16,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
@@ -105,7 +105,7 @@ func TestAccContainerImagePushed(t *testing.T) {
 	both := conf(`tags = ["v1", "v2"]`)
 	removeLocal := func() {
 		for _, tag := range []string{"v1", "v2"} {
-			_, err := w.Docker.ImageRemove(t.Context(), s.name+":"+tag, dockerimage.RemoveOptions{PruneChildren: true})
+			_, err := w.Docker.ImageRemove(t.Context(), s.name+":"+tag, dockerapi.ImageRemoveOptions{PruneChildren: true})
 			w.Must(err)
 		}
 	}

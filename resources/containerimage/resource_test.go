@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
 	"github.com/hashicorp/terraform-plugin-testing/compare"
 	"github.com/hashicorp/terraform-plugin-testing/config"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -20,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -173,7 +172,7 @@ func TestAccContainerImageChangedByHand(t *testing.T) {
 	conf := built(w, dir, "", `tags = ["v1", "v2"]`)
 	remove := func(refs ...string) {
 		for _, ref := range refs {
-			_, err := w.Docker.ImageRemove(t.Context(), ref, image.RemoveOptions{PruneChildren: true})
+			_, err := w.Docker.ImageRemove(t.Context(), ref, dockerapi.ImageRemoveOptions{PruneChildren: true})
 			w.Must(err)
 		}
 	}
@@ -249,7 +248,7 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 				t.Errorf("the image is on the engine: %v", got)
 			} else if got {
 				t.Cleanup(func() {
-					_, err := w.Docker.ImageRemove(context.Background(), id, image.RemoveOptions{Force: true, PruneChildren: true})
+					_, err := w.Docker.ImageRemove(context.Background(), id, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
 					w.Must(err)
 				})
 			}
@@ -260,10 +259,10 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 // use makes a container of an image, and removes it when the test ends.
 func use(t *testing.T, w *providertest.World, id string) {
 	t.Helper()
-	made, err := w.Docker.ContainerCreate(t.Context(), &container.Config{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	made, err := w.Docker.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
 	w.Must(err)
 	t.Cleanup(func() {
-		w.Must(w.Docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{Force: true}))
+		w.Must(w.Docker.ContainerRemove(context.Background(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	})
 }
 

@@ -10,15 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/volume"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
@@ -82,10 +80,10 @@ func refuse(requests ...string) faulttest.Fault {
 // wantOnEngine fails the test unless the engine has this many images and volumes of the world's environment.
 func wantOnEngine(w *providertest.World, want int) {
 	w.Helper()
-	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.environment="+w.Name))
-	images, err := w.Docker.ImageList(w.Context(), image.ListOptions{Filters: f})
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.environment="+w.Name))
+	images, err := w.Docker.ImageList(w.Context(), dockerapi.ImageListOptions{Filters: f})
 	w.Must(err)
-	volumes, err := w.Docker.VolumeList(w.Context(), volume.ListOptions{Filters: f})
+	volumes, err := w.Docker.VolumeList(w.Context(), dockerapi.VolumeListOptions{Filters: f})
 	w.Must(err)
 	if got := len(images) + len(volumes.Volumes); got != want {
 		w.Errorf("the engine has %d images and %d volumes of the environment, want %d in all", len(images), len(volumes.Volumes), want)

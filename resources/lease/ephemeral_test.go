@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/image"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-testing/echoprovider"
@@ -19,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
@@ -114,7 +114,7 @@ func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 		ref := w.Name + ":latest"
 		w.Must(w.Docker.ImageTag(t.Context(), w.Image, ref))
 		untag := func() {
-			_, err := w.Docker.ImageRemove(context.Background(), ref, image.RemoveOptions{})
+			_, err := w.Docker.ImageRemove(context.Background(), ref, dockerapi.ImageRemoveOptions{})
 			w.Must(err)
 		}
 		onRef := func(s string) string { return provider + strings.Replace(s, w.Image, ref, 1) }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
 	"github.com/hashicorp/terraform-plugin-testing/compare"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -17,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -211,8 +210,8 @@ func TestAccLeaseChangedByHand(t *testing.T) {
 				{Config: provider + leased(w, "")},
 				{
 					PreConfig: func() {
-						_, err := w.Docker.ContainerUpdate(t.Context(), w.Containers(w.Name)[0], container.UpdateConfig{
-							Resources: container.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
+						_, err := w.Docker.ContainerUpdate(t.Context(), w.Containers(w.Name)[0], dockerapi.UpdateConfig{
+							Resources: dockerapi.Resources{Memory: 96 << 20, MemorySwap: 96 << 20},
 						})
 						w.Must(err)
 					},
@@ -280,7 +279,7 @@ func TestAccLeaseThatDoesNotStart(t *testing.T) {
 		ref := w.Name + ":latest"
 		tag := func() { w.Must(w.Docker.ImageTag(context.Background(), w.Image, ref)) }
 		untag := func() {
-			_, err := w.Docker.ImageRemove(context.Background(), ref, image.RemoveOptions{})
+			_, err := w.Docker.ImageRemove(context.Background(), ref, dockerapi.ImageRemoveOptions{})
 			w.Must(err)
 		}
 		tag()

@@ -7,9 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	dockerclient "github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -55,12 +53,12 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 }
 
 // plainExec runs the same command as `docker exec` would.
-func plainExec(ctx context.Context, api *dockerclient.Client, name string) error {
-	made, err := api.ContainerExecCreate(ctx, name, container.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})
+func plainExec(ctx context.Context, api *dockerapi.Client, name string) error {
+	made, err := api.ContainerExecCreate(ctx, name, dockerapi.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return err
 	}
-	streams, err := api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	streams, err := api.ContainerExecAttach(ctx, made.ID, dockerapi.ExecAttachOptions{})
 	if err != nil {
 		return err
 	}

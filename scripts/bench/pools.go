@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	dockerclient "github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
@@ -95,7 +94,7 @@ func (s *stage) acquire(ctx context.Context, agent, environment string) (time.Du
 // command takes longer to start than the engine to wake.
 type sleeper struct {
 	plain
-	api *dockerclient.Client
+	api *dockerapi.Client
 }
 
 func newSleeper(ctx context.Context, name string) (*sleeper, error) {

@@ -10,10 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -27,7 +24,7 @@ import (
 // pooled reports whether a sandbox is made for a warm pool: for nobody yet.
 func pooled(spec sandbox.SandboxSpec) bool { return spec.AgentDID == "" }
 
-func leaseMount(h sandbox.Handle, readOnly bool) mount.Mount {
+func leaseMount(h sandbox.Handle, readOnly bool) dockerapi.Mount {
 	m := volumeMount(leaseVolume(h), guest.LeaseDir, handleLabels(h, roleLease))
 	m.ReadOnly, m.VolumeOptions.NoCopy = readOnly, true
 	return m
@@ -70,7 +67,7 @@ func (e *Executor) leaseDir(h sandbox.Handle) string {
 const volumeData = "_data"
 
 // learnVolumes notes where an engine keeps its volumes, if it keeps them as files of its own.
-func (e *Executor) learnVolumes(instance string, v volume.Volume) {
+func (e *Executor) learnVolumes(instance string, v dockerapi.Volume) {
 	root, ok := strings.CutSuffix(v.Mountpoint, "/"+v.Name+"/"+volumeData)
 	if !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
 		return // it may be another machine's
@@ -111,7 +108,7 @@ func (e *Executor) assignThroughEngine(ctx context.Context, spec sandbox.Sandbox
 	if err != nil {
 		return err
 	}
-	v, err := fetch(ctx, e, read("look for volume", leaseVolume(spec.Handle)), func(ctx context.Context) (volume.Volume, error) {
+	v, err := fetch(ctx, e, read("look for volume", leaseVolume(spec.Handle)), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, leaseVolume(spec.Handle))
 	})
 	if isCode(err, sandbox.NotFound) {
@@ -150,8 +147,8 @@ func (e *Executor) carryLease(ctx context.Context, h sandbox.Handle, image strin
 	}
 	err = e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 		_, err := e.api.ContainerCreate(ctx,
-			&container.Config{Image: image, Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
-			&container.HostConfig{Mounts: []mount.Mount{leaseMount(h, false)}, NetworkMode: "none"}, nil, nil, name)
+			&dockerapi.ContainerConfig{Image: image, Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
+			&dockerapi.HostConfig{Mounts: []dockerapi.Mount{leaseMount(h, false)}, NetworkMode: "none"}, nil, nil, name)
 		return err
 	})
 	if err != nil {
@@ -159,6 +156,6 @@ func (e *Executor) carryLease(ctx context.Context, h sandbox.Handle, image strin
 	}
 	defer func() { err = errors.Join(err, e.removeContainer(context.WithoutCancel(ctx), name)) }()
 	return e.do(ctx, change("copy the lease into", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		return e.api.CopyToContainer(ctx, name, guest.LeaseDir, &archive, container.CopyToContainerOptions{})
+		return e.api.CopyToContainer(ctx, name, guest.LeaseDir, &archive, dockerapi.CopyToContainerOptions{})
 	})
 }

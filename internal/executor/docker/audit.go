@@ -4,9 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/system"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -60,11 +58,11 @@ func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 
 // audited is a container as it is, and the engine that it is on.
 type audited struct {
-	container container.InspectResponse
-	engine    system.Info
+	container dockerapi.ContainerInspect
+	engine    dockerapi.Info
 }
 
-func (a audited) host() *container.HostConfig { return a.container.HostConfig }
+func (a audited) host() *dockerapi.HostConfig { return a.container.HostConfig }
 
 // auditRule is one rule. finding says how it is broken, "" when it is kept.
 type auditRule struct {

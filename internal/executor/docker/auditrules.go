@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/network"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -31,12 +28,12 @@ var auditRules = []auditRule{
 	{number: "5.12", title: "CPU time is limited", finding: when(func(a audited) bool { return a.host().NanoCPUs <= 0 && a.host().CPUQuota <= 0 }, "it may use every CPU")},
 	{number: "5.13", title: "the root file system is read-only", finding: when(func(a audited) bool { return !a.host().ReadonlyRootfs }, "its root can be written")},
 	{number: "5.15", title: "nothing restarts it", finding: restarts},
-	{number: "5.16", title: "not in the host's process namespace", finding: namespace("PID", func(h *container.HostConfig) string { return string(h.PidMode) })},
+	{number: "5.16", title: "not in the host's process namespace", finding: namespace("PID", func(h *dockerapi.HostConfig) string { return string(h.PidMode) })},
 	{number: "5.17", title: "not in another IPC namespace", finding: sharedIPC},
 	{number: "5.18", title: "no devices", finding: devices},
 	{number: "5.19", title: "files, core dumps and file sizes of a process are limited", finding: openLimits},
 	{number: "5.20", title: "no mount is propagated to the host", finding: propagation},
-	{number: "5.21", title: "not in the host's UTS namespace", finding: namespace("UTS", func(h *container.HostConfig) string { return string(h.UTSMode) })},
+	{number: "5.21", title: "not in the host's UTS namespace", finding: namespace("UTS", func(h *dockerapi.HostConfig) string { return string(h.UTSMode) })},
 	{number: "5.22", title: "system calls are filtered", finding: noSeccomp},
 	{number: "5.25", title: "in the engine's own control group", finding: cgroup},
 	{number: "5.26", title: "no new privileges", finding: newPrivileges},
@@ -113,7 +110,7 @@ func hostMounts(a audited) string {
 			continue
 		}
 		// A part of a volume of ours is bound by its place on the host.
-		if m.Type == mount.TypeBind && !strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+		if m.Type == dockerapi.MountTypeBind && !strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
 			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))
 		}
 	}
@@ -148,7 +145,7 @@ func restarts(a audited) string {
 }
 
 // namespace finds a namespace that is not the container's own.
-func namespace(name string, mode func(*container.HostConfig) string) func(audited) string {
+func namespace(name string, mode func(*dockerapi.HostConfig) string) func(audited) string {
 	return func(a audited) string {
 		if m := mode(a.host()); m != "" && m != "private" {
 			return fmt.Sprintf("its %s namespace is %q", name, m)
@@ -188,7 +185,7 @@ func openLimits(a audited) string {
 
 func propagation(a audited) string {
 	for _, m := range a.container.Mounts {
-		if m.Propagation == mount.PropagationShared || m.Propagation == mount.PropagationRShared {
+		if m.Propagation == dockerapi.PropagationShared || m.Propagation == dockerapi.PropagationRShared {
 			return fmt.Sprintf("mounts in %s reach the host", m.Destination)
 		}
 	}
@@ -233,7 +230,7 @@ func networks(a audited) string {
 	var found []string
 	own := networkName(sandbox.Handle{LedgerID: a.container.Config.Labels[labelLedger], SandboxID: a.container.Config.Labels[labelSandbox]})
 	for name := range a.networks() {
-		if name != network.NetworkNone && name != own {
+		if name != dockerapi.NetworkNone && name != own {
 			found = append(found, name)
 		}
 	}
@@ -244,7 +241,7 @@ func networks(a audited) string {
 	return "it is on " + strings.Join(found, ", ")
 }
 
-func (a audited) networks() map[string]*network.EndpointSettings {
+func (a audited) networks() map[string]*dockerapi.EndpointSettings {
 	if a.container.NetworkSettings == nil {
 		return nil
 	}

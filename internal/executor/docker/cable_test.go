@@ -7,8 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -25,7 +24,7 @@ type cable struct {
 
 func newCable(t *testing.T) *cable {
 	t.Helper()
-	daemon, err := client.ParseHostURL(dockertest.Engine(t).DaemonHost())
+	daemon, err := dockerapi.ParseHostURL(dockertest.Engine(t).DaemonHost())
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -6,12 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -41,8 +36,8 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 
 func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]sandbox.Leftover, error) {
 	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
-	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
-		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
 	})
 	var list []sandbox.Leftover
 	for _, c := range found {
@@ -64,9 +59,9 @@ func (e *Executor) leftNetworks(ctx context.Context, ledgerID string) ([]sandbox
 	return list, err
 }
 
-func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
-	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID), func(ctx context.Context) (volume.ListResponse, error) {
-		return e.api.VolumeList(ctx, volume.ListOptions{Filters: f})
+func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]sandbox.Leftover, error) {
+	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
 	})
 	var list []sandbox.Leftover
 	for _, v := range found.Volumes {
@@ -75,9 +70,9 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f filters.Arg
 	return list, err
 }
 
-func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f filters.Args) ([]sandbox.Leftover, error) {
-	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]image.Summary, error) {
-		return e.api.ImageList(ctx, image.ListOptions{Filters: f})
+func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]sandbox.Leftover, error) {
+	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
 	})
 	var list []sandbox.Leftover
 	for _, img := range found {
@@ -145,7 +140,7 @@ func (e *Executor) removeLeftContainer(ctx context.Context, l sandbox.Leftover) 
 }
 
 func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) error {
-	v, err := fetch(ctx, e, read("look for volume", l.Name), func(ctx context.Context) (volume.Volume, error) {
+	v, err := fetch(ctx, e, read("look for volume", l.Name), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, l.Name)
 	})
 	if err != nil {
@@ -160,7 +155,7 @@ func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) err
 }
 
 func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) error {
-	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (image.InspectResponse, error) {
+	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, l.Name)
 	})
 	if err != nil {
@@ -174,20 +169,20 @@ func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) erro
 		return err
 	}
 	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-		_, err := e.api.ImageRemove(ctx, l.Name, image.RemoveOptions{PruneChildren: true})
+		_, err := e.api.ImageRemove(ctx, l.Name, dockerapi.ImageRemoveOptions{PruneChildren: true})
 		return err
 	})
 }
 
 // removeLeftNetwork removes every network of the name: two programs at once may have made two.
 func (e *Executor) removeLeftNetwork(ctx context.Context, l sandbox.Leftover) error {
-	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]network.Summary, error) {
-		return e.api.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("name", l.Name))})
+	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+		return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", l.Name))})
 	})
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != l.Name }) // the filter takes parts of names
+	found = slices.DeleteFunc(found, func(n dockerapi.NetworkSummary) bool { return n.Name != l.Name }) // the filter takes parts of names
 	if len(found) == 0 {
 		return e.confirm(ctx, l.Instance)
 	}

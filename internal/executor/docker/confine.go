@@ -8,10 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/system"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -20,7 +17,7 @@ import (
 const oomScore = 300
 
 // confine shuts a container in: what every sandbox gets, and what its environment decided.
-func confine(h *container.HostConfig, spec sandbox.SandboxSpec) {
+func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
 	h.CapDrop = []string{"ALL"}
@@ -29,12 +26,12 @@ func confine(h *container.HostConfig, spec sandbox.SandboxSpec) {
 		h.SecurityOpt = append(h.SecurityOpt, seccompOption+c.SeccompProfile)
 	}
 	h.Runtime = c.Runtime
-	h.IpcMode = container.IPCModePrivate
+	h.IpcMode = dockerapi.IPCModePrivate
 	h.OomScoreAdj = oomScore
-	h.LogConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
+	h.LogConfig = dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
 	h.Tmpfs = tmpfs(spec, c)
 	h.ShmSize = min(64<<20, spec.Resources.MemoryMB<<20/8)
-	h.Resources = container.Resources{
+	h.Resources = dockerapi.Resources{
 		Memory:     spec.Resources.MemoryMB << 20,
 		MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
 		NanoCPUs:   spec.Resources.CPUMillis * 1e6,
@@ -63,22 +60,22 @@ func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement) map[string]string {
 
 // ulimits bound single processes. There is no nproc: it counts the processes that a user has on the
 // whole host, so one sandbox would use up another's; the PID limit counts a sandbox's own.
-func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*container.Ulimit {
-	limits := []*container.Ulimit{
+func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
+	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
 	}
 	if size := spec.Resources.DiskMB * 1e6; size > 0 {
-		limits = append(limits, &container.Ulimit{Name: "fsize", Soft: size, Hard: size})
+		limits = append(limits, &dockerapi.Ulimit{Name: "fsize", Soft: size, Hard: size})
 	}
 	return limits
 }
 
 // bind mounts a directory of the host, without what is mounted below it and without letting mounts in
 // or out.
-func bind(m sandbox.Mount) mount.Mount {
-	return mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable,
-		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true}}
+func bind(m sandbox.Mount) dockerapi.Mount {
+	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable,
+		BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRPrivate, NonRecursive: true}}
 }
 
 // volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
@@ -90,7 +87,7 @@ func volumeSize(spec sandbox.SandboxSpec) string {
 }
 
 // checkConfinement refuses what the engine cannot hold. Errors: Invalid, naming the field.
-func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, info system.Info) error {
+func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
 	bad := func(name, problem string, args ...any) {
 		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
@@ -124,7 +121,7 @@ func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.Environment
 }
 
 // hasSeccomp reports whether an engine filters system calls.
-func hasSeccomp(info system.Info) bool {
+func hasSeccomp(info dockerapi.Info) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
 		return strings.HasPrefix(o, "name=seccomp") && !strings.Contains(o, "profile=unconfined")
 	})

@@ -8,13 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
 	"go.uber.org/goleak"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
@@ -50,7 +46,7 @@ func TestContract(t *testing.T) {
 		New:   func(t *testing.T) sandbox.Executor { return newExecutor(t) },
 		Image: dockertest.Busybox(t),
 		RemoveBehindBack: func(t *testing.T, h sandbox.Handle) {
-			if err := dockertest.Engine(t).ContainerRemove(t.Context(), name(h), container.RemoveOptions{Force: true}); err != nil {
+			if err := dockertest.Engine(t).ContainerRemove(t.Context(), name(h), dockerapi.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -81,30 +77,30 @@ func leftovers(t testing.TB, ledgerID string) []string {
 	api := dockertest.Engine(t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
-	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.ledger="+ledgerID))
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+ledgerID))
 	var left []string
-	containers, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	containers, err := api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
 	if err != nil {
 		t.Error(err)
 	}
 	for _, c := range containers {
 		left = append(left, fmt.Sprintf("container %v", c.Names))
 	}
-	volumes, err := api.VolumeList(ctx, volume.ListOptions{Filters: f})
+	volumes, err := api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
 	if err != nil {
 		t.Error(err)
 	}
 	for _, v := range volumes.Volumes {
 		left = append(left, "volume "+v.Name)
 	}
-	networks, err := api.NetworkList(ctx, network.ListOptions{Filters: f})
+	networks, err := api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: f})
 	if err != nil {
 		t.Error(err)
 	}
 	for _, n := range networks {
 		left = append(left, "network "+n.Name)
 	}
-	images, err := api.ImageList(ctx, image.ListOptions{All: true, Filters: f})
+	images, err := api.ImageList(ctx, dockerapi.ImageListOptions{All: true, Filters: f})
 	if err != nil {
 		t.Error(err)
 	}

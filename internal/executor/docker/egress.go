@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -109,8 +107,8 @@ func (e *Executor) askGateway(ctx context.Context, h sandbox.Handle) error {
 }
 
 // hasWayOut reports whether a container was made with one.
-func hasWayOut(c container.InspectResponse) bool {
-	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m mount.Mount) bool { return m.Target == guest.EgressDir })
+func hasWayOut(c dockerapi.ContainerInspect) bool {
+	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == guest.EgressDir })
 }
 
 // hostEntries gives each exact host an address in the sandbox.
@@ -133,15 +131,15 @@ func hostEntries(e sandbox.Egress) (entries []string, hosts []wire.EgressHost) {
 }
 
 // apply gives a container the way out.
-func (w wayOut) apply(h *container.HostConfig) {
+func (w wayOut) apply(h *dockerapi.HostConfig) {
 	if w.network != "" {
-		h.NetworkMode = container.NetworkMode(w.network)
+		h.NetworkMode = dockerapi.NetworkMode(w.network)
 	}
 	if w.dir == "" {
 		return
 	}
 	// A missing directory is an error of this kind of mount, and is not made.
-	h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: w.dir, Target: guest.EgressDir, ReadOnly: true})
+	h.Mounts = append(h.Mounts, dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: w.dir, Target: guest.EgressDir, ReadOnly: true})
 	h.ExtraHosts = w.entries
 }
 

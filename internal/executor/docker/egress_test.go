@@ -12,11 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
@@ -29,7 +25,7 @@ import (
 // is private, on the network that the gateway is on too.
 type restricted struct {
 	*world
-	api     *client.Client
+	api     *dockerapi.Client
 	config  docker.Config
 	network string
 	outside string // its address
@@ -90,32 +86,32 @@ func (r *restricted) allow(t testing.TB, e sandbox.Egress) {
 func (r *restricted) serveOutside(t testing.TB) string {
 	t.Helper()
 	image := dockertest.Keep(t, []dockertest.File{{Name: "outside", Mode: 0o755, Content: compileTestdata(t, "outside")}})
-	_, err := r.api.NetworkCreate(t.Context(), r.network, network.CreateOptions{})
+	_, err := r.api.NetworkCreate(t.Context(), r.network, dockerapi.NetworkCreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.api.NetworkRemove(context.WithoutCancel(t.Context()), r.network)) })
-	made, err := r.api.ContainerCreate(t.Context(), &container.Config{Image: image, Entrypoint: []string{"/outside"}},
-		&container.HostConfig{NetworkMode: container.NetworkMode(r.network)}, nil, nil, r.network)
+	made, err := r.api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: image, Entrypoint: []string{"/outside"}},
+		&dockerapi.HostConfig{NetworkMode: dockerapi.NetworkMode(r.network)}, nil, nil, r.network)
 	must(t, err)
 	t.Cleanup(func() {
-		must(t, r.api.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{Force: true}))
+		must(t, r.api.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	})
-	must(t, r.api.ContainerStart(t.Context(), made.ID, container.StartOptions{}))
+	must(t, r.api.ContainerStart(t.Context(), made.ID, dockerapi.StartOptions{}))
 	eventually(t, "the outside is ready", func() bool { return strings.Contains(logsOf(t, r.api, made.ID), "ready") })
 	c, err := r.api.ContainerInspect(t.Context(), made.ID)
 	must(t, err)
 	r.outside = c.NetworkSettings.Networks[r.network].IPAddress
-	n, err := r.api.NetworkInspect(t.Context(), r.network, network.InspectOptions{})
+	n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 	return n.IPAM.Config[0].Subnet
 }
 
-func logsOf(t testing.TB, api *client.Client, id string) string {
+func logsOf(t testing.TB, api *dockerapi.Client, id string) string {
 	t.Helper()
-	logs, err := api.ContainerLogs(t.Context(), id, container.LogsOptions{ShowStdout: true})
+	logs, err := api.ContainerLogs(t.Context(), id, dockerapi.LogsOptions{ShowStdout: true})
 	must(t, err)
 	defer logs.Close()
 	var out, errOut bytes.Buffer
-	_, err = stdcopy.StdCopy(&out, &errOut, logs)
+	_, err = dockerapi.StdCopy(&out, &errOut, logs)
 	must(t, err)
 	return out.String()
 }
@@ -206,7 +202,7 @@ func TestARestrictedSandboxReachesWhatIsAllowed(t *testing.T) {
 func TestARestrictedSandboxReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
-	bridge, err := r.api.NetworkInspect(t.Context(), r.network, network.InspectOptions{})
+	bridge, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 	host := bridge.IPAM.Config[0].Gateway
 	h, sibling := r.spawn(t), r.spawn(t)

@@ -17,8 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -35,7 +34,7 @@ type wire struct {
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	daemon, err := client.ParseHostURL(dockertest.Engine(t).DaemonHost())
+	daemon, err := dockerapi.ParseHostURL(dockertest.Engine(t).DaemonHost())
 	must(t, err)
 	network, address := daemon.Scheme, daemon.Host
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

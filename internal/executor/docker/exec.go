@@ -6,10 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -79,7 +76,7 @@ func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.C
 		head:  &helper.Capture{Limit: maxDiagnostics},
 	}
 	diagnostics := &helper.Capture{Limit: maxDiagnostics}
-	_, copyErr := stdcopy.StdCopy(out, diagnostics, conn.Reader)
+	_, copyErr := dockerapi.StdCopy(out, diagnostics, conn.Reader)
 	report, hasReported := out.Result()
 	hasEnded := hasReported || copyErr == nil && ctx.Err() == nil
 	if hasEnded {
@@ -119,18 +116,18 @@ func (u untilReport) Write(p []byte) (int, error) {
 }
 
 // startHelper starts the helper. Its id comes with an error too when the engine may run it all the same.
-func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, types.HijackedResponse, error) {
+func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, dockerapi.HijackedResponse, error) {
 	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
-	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
-		return e.api.ContainerExecCreate(ctx, sandboxName(h), container.ExecOptions{
+	made, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecCreateResponse, error) {
+		return e.api.ContainerExecCreate(ctx, sandboxName(h), dockerapi.ExecOptions{
 			User: call.User, Env: assignments(call.Env), Cmd: append([]string{guest.Path}, call.Args...),
 			AttachStdin: call.Stdin != nil, AttachStdout: true, AttachStderr: true,
 		})
 	})
 	if err != nil {
-		return "", types.HijackedResponse{}, err
+		return "", dockerapi.HijackedResponse{}, err
 	}
-	conn, err := fetch(ctx, e, r, func(ctx context.Context) (types.HijackedResponse, error) {
+	conn, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.HijackedResponse, error) {
 		return e.hijack(ctx, made.ID)
 	})
 	if err != nil && !isCode(err, sandbox.UnknownOutcome) {
@@ -141,14 +138,14 @@ func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helpe
 
 // hijack opens the streams of an exec. The client does not heed ctx once it has connected, so a
 // hanging engine is left to itself.
-func (e *Executor) hijack(ctx context.Context, execID string) (types.HijackedResponse, error) {
+func (e *Executor) hijack(ctx context.Context, execID string) (dockerapi.HijackedResponse, error) {
 	type answer struct {
-		conn types.HijackedResponse
+		conn dockerapi.HijackedResponse
 		err  error
 	}
 	answers := make(chan answer)
 	go func() { // ends when the engine answers or closes the connection
-		conn, err := e.api.ContainerExecAttach(ctx, execID, container.ExecAttachOptions{})
+		conn, err := e.api.ContainerExecAttach(ctx, execID, dockerapi.ExecAttachOptions{})
 		select {
 		case answers <- answer{conn, err}:
 		case <-ctx.Done():
@@ -161,7 +158,7 @@ func (e *Executor) hijack(ctx context.Context, execID string) (types.HijackedRes
 	case a := <-answers:
 		return a.conn, a.err
 	case <-ctx.Done():
-		return types.HijackedResponse{}, ctx.Err()
+		return dockerapi.HijackedResponse{}, ctx.Err()
 	}
 }
 
@@ -199,7 +196,7 @@ func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
 			return true, nil
 		default:
 		}
-		x, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecInspect, error) {
+		x, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecInspect, error) {
 			return e.api.ContainerExecInspect(ctx, execID)
 		})
 		return isCode(err, sandbox.NotFound) || err == nil && (x.Pid != 0 || x.ExitCode != 0), nil
@@ -258,8 +255,8 @@ func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helper.Call,
 	return fail(sandbox.UnknownOutcome, "the guest sent no report: %s", diagnostics)
 }
 
-func (e *Executor) inspectExec(ctx context.Context, execID string) (container.ExecInspect, error) {
-	return fetch(ctx, e, read("inspect exec", execID), func(ctx context.Context) (container.ExecInspect, error) {
+func (e *Executor) inspectExec(ctx context.Context, execID string) (dockerapi.ExecInspect, error) {
+	return fetch(ctx, e, read("inspect exec", execID), func(ctx context.Context) (dockerapi.ExecInspect, error) {
 		return e.api.ContainerExecInspect(ctx, execID)
 	})
 }

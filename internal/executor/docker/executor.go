@@ -21,8 +21,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -49,7 +48,7 @@ type Config struct {
 // Executor drives one Docker Engine.
 type Executor struct {
 	helper.Guests
-	api    *client.Client
+	api    *dockerapi.Client
 	log    *slog.Logger
 	slots  slots
 	warned sync.Once
@@ -72,6 +71,12 @@ type Executor struct {
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
+
+// NewClient returns a client of the engine that cfg names, for work that is not about sandboxes.
+// It does not connect. Errors: as dockerapi.Connect.
+func NewClient(cfg Config) (*dockerapi.Client, error) {
+	return dockerapi.Connect(cfg.Host, cfg.Context)
+}
 
 // New returns an executor for the engine that cfg names. It does not connect.
 // Errors: Invalid, when the address, the context, the pool or a setting of gateways cannot be used.

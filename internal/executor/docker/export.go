@@ -6,8 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -38,7 +37,7 @@ type export struct {
 	cancel context.CancelFunc
 	frozen bool // by this export, and not thawed yet
 	// state is what the sandbox was when the stream began, and must be to its end.
-	state *container.State
+	state *dockerapi.ContainerState
 	body  io.ReadCloser
 	ended error // of the stream, once it has ended
 	thaw  error // of letting the sandbox go on
@@ -53,7 +52,7 @@ func (x *export) open() error {
 		}
 	}
 	var err error
-	x.state, err = x.look(x.ctx, func(s *container.State) bool { return stateOf(s) != sandbox.StateRunning })
+	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) != sandbox.StateRunning })
 	if err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func (x *export) open() error {
 const flicker = 5 * time.Second
 
 // look inspects the sandbox until it is as wanted, or does not become so any more.
-func (x *export) look(ctx context.Context, wanted func(*container.State) bool) (*container.State, error) {
+func (x *export) look(ctx context.Context, wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
 	for limit := time.Now().Add(flicker); ; {
 		c, err := x.e.inspect(ctx, x.h)
 		if err != nil {
@@ -121,7 +120,7 @@ func (x *export) Read(p []byte) (int, error) {
 
 // unchanged checks that nothing of the sandbox ran while the stream was read.
 func (x *export) unchanged() error {
-	same := func(s *container.State) bool {
+	same := func(s *dockerapi.ContainerState) bool {
 		return stateOf(s) == stateOf(x.state) && s.StartedAt == x.state.StartedAt
 	}
 	s, err := x.look(x.ctx, same)
@@ -149,7 +148,7 @@ func (x *export) goOn() {
 	if x.thaw = x.unpause(ctx); x.thaw == nil {
 		return
 	}
-	s, err := x.look(ctx, func(s *container.State) bool { return stateOf(s) == sandbox.StatePaused })
+	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) == sandbox.StatePaused })
 	switch {
 	case err == nil && stateOf(s) == sandbox.StatePaused:
 		x.thaw = x.unpause(ctx)

@@ -10,10 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/network"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
@@ -54,7 +51,7 @@ func (g Gateway) validate() error {
 		}
 	}
 	switch g.Network {
-	case network.NetworkHost, network.NetworkNone:
+	case dockerapi.NetworkHost, dockerapi.NetworkNone:
 		return sandbox.Errorf(sandbox.Invalid, "gateways cannot be on the network %q: name a network that leads out and is not the host's", g.Network)
 	}
 	if g.Upstream == nil {
@@ -115,7 +112,7 @@ func (e *Executor) startGateway(ctx context.Context, ref sandbox.EnvironmentRef)
 		return err
 	}
 	return e.do(ctx, change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, name, container.StartOptions{})
+		return e.api.ContainerStart(ctx, name, dockerapi.StartOptions{})
 	})
 }
 
@@ -132,39 +129,39 @@ func (e *Executor) createGateway(ctx context.Context, ref sandbox.EnvironmentRef
 	})
 }
 
-func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *container.Config {
-	return &container.Config{
+func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
+	return &dockerapi.ContainerConfig{
 		Image:       reference,
 		Labels:      environmentLabels(ref, roleGateway),
 		Hostname:    "gateway",
 		User:        fmt.Sprintf("%d:%d", gateway.UserID, gateway.GroupID),
 		Env:         []string{"GOMEMLIMIT=" + gatewayHeap},
 		Entrypoint:  []string{gateway.Path, "serve", "-root", gateway.Root},
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}
 }
 
-func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *container.HostConfig {
+func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *dockerapi.HostConfig {
 	pids := gatewayPIDs
-	on := container.NetworkMode(e.gateway.Network)
+	on := dockerapi.NetworkMode(e.gateway.Network)
 	if on == "" {
-		on = network.NetworkBridge
+		on = dockerapi.NetworkBridge
 	}
-	return &container.HostConfig{
+	return &dockerapi.HostConfig{
 		// Not NoCopy: the engine gives the new volume to the gateway's user, as the image has it.
-		Mounts:         []mount.Mount{volumeMount(egressVolume(ref), gateway.Root, environmentLabels(ref, roleEgress))},
+		Mounts:         []dockerapi.Mount{volumeMount(egressVolume(ref), gateway.Root, environmentLabels(ref, roleEgress))},
 		NetworkMode:    on,
 		DNS:            e.gateway.DNS,
 		ExtraHosts:     e.gateway.Hosts,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges"},
-		IpcMode:        container.IPCModePrivate,
+		IpcMode:        dockerapi.IPCModePrivate,
 		// It comes back by itself; until then its sandboxes are cut off.
-		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
-		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
-		Resources:     container.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
+		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
+		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
+		Resources:     dockerapi.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
 	}
 }
 

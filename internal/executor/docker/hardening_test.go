@@ -8,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -96,53 +94,57 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 	no := true
 	for i, row := range []struct {
 		rule   string
-		weaken func(c *container.Config, h *container.HostConfig)
+		weaken func(c *dockerapi.ContainerConfig, h *dockerapi.HostConfig)
 	}{
-		{"4.1", func(c *container.Config, _ *container.HostConfig) { c.User = "" }},
-		{"4.1", func(c *container.Config, _ *container.HostConfig) { c.User = "1000:0" }},
-		{"5.4", func(_ *container.Config, h *container.HostConfig) { h.CapAdd = []string{"NET_ADMIN"} }},
-		{"5.4", func(_ *container.Config, h *container.HostConfig) { h.CapDrop = nil }},
-		{"5.5", func(_ *container.Config, h *container.HostConfig) { h.Privileged = true }},
-		{"5.6", func(_ *container.Config, h *container.HostConfig) { h.Binds = []string{"/etc:/mnt:ro"} }},
-		{"5.8", func(_ *container.Config, h *container.HostConfig) { h.PublishAllPorts = true }},
-		{"5.10", func(_ *container.Config, h *container.HostConfig) { h.NetworkMode = "host" }},
-		{"5.11", func(_ *container.Config, h *container.HostConfig) { h.MemorySwap = -1 }},
-		{"5.11", func(_ *container.Config, h *container.HostConfig) { h.Memory, h.MemorySwap = 0, 0 }},
-		{"5.12", func(_ *container.Config, h *container.HostConfig) { h.NanoCPUs = 0 }},
-		{"5.13", func(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = false }},
-		{"5.15", func(_ *container.Config, h *container.HostConfig) { h.RestartPolicy.Name = "always" }},
-		{"5.16", func(_ *container.Config, h *container.HostConfig) { h.PidMode = "host" }},
-		{"5.17", func(_ *container.Config, h *container.HostConfig) { h.IpcMode = "host" }},
-		{"5.18", func(_ *container.Config, h *container.HostConfig) {
-			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/null", PathInContainer: "/dev/x", CgroupPermissions: "r"}}
+		{"4.1", func(c *dockerapi.ContainerConfig, _ *dockerapi.HostConfig) { c.User = "" }},
+		{"4.1", func(c *dockerapi.ContainerConfig, _ *dockerapi.HostConfig) { c.User = "1000:0" }},
+		{"5.4", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.CapAdd = []string{"NET_ADMIN"} }},
+		{"5.4", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.CapDrop = nil }},
+		{"5.5", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Privileged = true }},
+		{"5.6", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Binds = []string{"/etc:/mnt:ro"} }},
+		{"5.8", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.PublishAllPorts = true }},
+		{"5.10", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.NetworkMode = "host" }},
+		{"5.11", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.MemorySwap = -1 }},
+		{"5.11", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Memory, h.MemorySwap = 0, 0 }},
+		{"5.12", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.NanoCPUs = 0 }},
+		{"5.13", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.ReadonlyRootfs = false }},
+		{"5.15", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.RestartPolicy.Name = "always" }},
+		{"5.16", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.PidMode = "host" }},
+		{"5.17", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.IpcMode = "host" }},
+		{"5.18", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Devices = []dockerapi.DeviceMapping{{PathOnHost: "/dev/null", PathInContainer: "/dev/x", CgroupPermissions: "r"}}
 		}},
-		{"5.19", func(_ *container.Config, h *container.HostConfig) { h.Ulimits = nil }},
-		{"5.20", func(_ *container.Config, h *container.HostConfig) {
-			h.Mounts = append(slices.Clone(h.Mounts), mount.Mount{Type: mount.TypeBind, Source: "/tmp", Target: "/mnt",
-				BindOptions: &mount.BindOptions{Propagation: mount.PropagationRShared}})
+		{"5.19", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Ulimits = nil }},
+		{"5.20", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Mounts = append(slices.Clone(h.Mounts), dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: "/tmp", Target: "/mnt",
+				BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRShared}})
 		}},
-		{"5.21", func(c *container.Config, h *container.HostConfig) { h.UTSMode, c.Hostname = "host", "" }},
-		{"5.22", func(_ *container.Config, h *container.HostConfig) {
+		{"5.21", func(c *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.UTSMode, c.Hostname = "host", "" }},
+		{"5.22", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
 			h.SecurityOpt = []string{"no-new-privileges", "seccomp=unconfined"}
 		}},
-		{"5.25", func(_ *container.Config, h *container.HostConfig) { h.CgroupParent = "/elsewhere" }},
-		{"5.26", func(_ *container.Config, h *container.HostConfig) { h.SecurityOpt = nil }},
-		{"5.27", func(c *container.Config, _ *container.HostConfig) { c.Healthcheck = nil }},
-		{"5.29", func(_ *container.Config, h *container.HostConfig) { h.PidsLimit = nil }},
-		{"5.30", func(_ *container.Config, h *container.HostConfig) { h.NetworkMode = "bridge" }},
-		{"5.31", func(_ *container.Config, h *container.HostConfig) { h.UsernsMode = "host" }},
-		{"5.32", func(_ *container.Config, h *container.HostConfig) {
+		{"5.25", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.CgroupParent = "/elsewhere" }},
+		{"5.26", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.SecurityOpt = nil }},
+		{"5.27", func(c *dockerapi.ContainerConfig, _ *dockerapi.HostConfig) { c.Healthcheck = nil }},
+		{"5.29", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.PidsLimit = nil }},
+		{"5.30", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.NetworkMode = "bridge" }},
+		{"5.31", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.UsernsMode = "host" }},
+		{"5.32", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
 			h.Binds = []string{"/var/run/docker.sock:/mnt/docker.sock:ro"}
 		}},
-		{"S.1", func(c *container.Config, _ *container.HostConfig) { c.Entrypoint = []string{"/bin/sleep", "1h"} }},
-		{"S.1", func(_ *container.Config, h *container.HostConfig) { h.Init = &no }},
-		{"S.2", func(_ *container.Config, h *container.HostConfig) { h.LogConfig.Config = nil }},
-		{"S.3", func(_ *container.Config, h *container.HostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec"} }},
-		{"S.4", func(_ *container.Config, h *container.HostConfig) {
+		{"S.1", func(c *dockerapi.ContainerConfig, _ *dockerapi.HostConfig) {
+			c.Entrypoint = []string{"/bin/sleep", "1h"}
+		}},
+		{"S.1", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Init = &no }},
+		{"S.2", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.LogConfig.Config = nil }},
+		{"S.3", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Tmpfs = map[string]string{"/tmp": "rw,exec"}
+		}},
+		{"S.4", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
 			h.MaskedPaths, h.ReadonlyPaths = []string{}, []string{}
 		}},
-		{"S.5", func(_ *container.Config, h *container.HostConfig) { h.OomKillDisable = &no }},
-		{"S.6", func(_ *container.Config, h *container.HostConfig) { h.GroupAdd = []string{"0"} }},
+		{"S.5", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.OomKillDisable = &no }},
+		{"S.6", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.GroupAdd = []string{"0"} }},
 	} {
 		t.Run(row.rule+"/"+strconv.Itoa(i), func(t *testing.T) {
 			c, h := *model.Config, *model.HostConfig
@@ -155,7 +157,9 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 			row.weaken(&c, &h)
 			made, err := api.ContainerCreate(t.Context(), &c, &h, nil, nil, "")
 			must(t, err)
-			defer func() { must(t, api.ContainerRemove(t.Context(), made.ID, container.RemoveOptions{Force: true})) }()
+			defer func() {
+				must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+			}()
 			found, _ := w.findings(t, id)
 			if found[row.rule] == "" {
 				t.Errorf("rule %s is taken to be kept; findings: %v", row.rule, found)
@@ -167,7 +171,7 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 	}
 	t.Run("updated while it runs", func(t *testing.T) {
 		unlimited := int64(-1)
-		_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), container.UpdateConfig{Resources: container.Resources{PidsLimit: &unlimited}})
+		_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), dockerapi.UpdateConfig{Resources: dockerapi.Resources{PidsLimit: &unlimited}})
 		must(t, err)
 		if found, _ := w.findings(t, spec.SandboxID); len(found) != 1 || found["5.29"] == "" {
 			t.Errorf("findings: %v, want 5.29", found)

@@ -3,8 +3,7 @@ package docker
 import (
 	"context"
 
-	"github.com/docker/docker/api/types/system"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -17,7 +16,7 @@ func (e *Executor) Instance(ctx context.Context) (string, error) {
 
 // engineOf returns the engine that answers now, if it is the one that a handle names.
 // Errors: Unavailable, with ReasonOtherInstance when it is another.
-func (e *Executor) engineOf(ctx context.Context, instance string) (system.Info, error) {
+func (e *Executor) engineOf(ctx context.Context, instance string) (dockerapi.Info, error) {
 	info, err := e.engine(ctx)
 	if err == nil && info.ID != instance {
 		err = e.otherInstance(info.ID, instance)
@@ -36,7 +35,7 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 }
 
 // engine asks the engine who it is.
-func (e *Executor) engine(ctx context.Context) (system.Info, error) {
+func (e *Executor) engine(ctx context.Context) (dockerapi.Info, error) {
 	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
 	if err != nil {
 		return info, err

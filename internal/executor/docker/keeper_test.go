@@ -5,9 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -94,17 +92,17 @@ func BenchmarkExec(b *testing.B) {
 			return err
 		}))
 		plain = append(plain, timed(b, func() error {
-			made, err := api.ContainerExecCreate(b.Context(), name(spec.Handle), container.ExecOptions{Cmd: r.Command, AttachStdout: true, AttachStderr: true})
+			made, err := api.ContainerExecCreate(b.Context(), name(spec.Handle), dockerapi.ExecOptions{Cmd: r.Command, AttachStdout: true, AttachStderr: true})
 			if err != nil {
 				return err
 			}
-			conn, err := api.ContainerExecAttach(b.Context(), made.ID, container.ExecAttachOptions{})
+			conn, err := api.ContainerExecAttach(b.Context(), made.ID, dockerapi.ExecAttachOptions{})
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			var out, errOut bytes.Buffer
-			if _, err := stdcopy.StdCopy(&out, &errOut, conn.Reader); err != nil {
+			if _, err := dockerapi.StdCopy(&out, &errOut, conn.Reader); err != nil {
 				return err
 			}
 			_, err = api.ContainerExecInspect(b.Context(), made.ID)

@@ -5,8 +5,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/docker/docker/api/types/filters"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -162,8 +161,8 @@ func (e *Executor) checkLabels(kind, name string, have, want map[string]string) 
 	return nil
 }
 
-func labelFilter(labels map[string]string) filters.Args {
-	f := filters.NewArgs()
+func labelFilter(labels map[string]string) dockerapi.Filters {
+	f := dockerapi.NewFilters()
 	for k, v := range labels {
 		f.Add("label", k+"="+v)
 	}

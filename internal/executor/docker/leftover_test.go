@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -51,15 +49,15 @@ func TestLeftoversOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	made, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
-	must(t, api.ContainerRemove(t.Context(), made.ID, container.RemoveOptions{Force: true}))
+	must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	labels := made.Config.Labels
 	labels["io.sandbox-lease.role"] = "carrier"
-	_, err = api.ContainerCreate(t.Context(), &container.Config{Image: w.image, Cmd: []string{"true"}, Labels: labels},
+	_, err = api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: labels},
 		nil, nil, nil, name(spec.Handle)+"-carrier")
 	must(t, err)
 	// And what only looks like it.
 	foreign := name(spec.Handle) + "-workspace2"
-	_, err = api.VolumeCreate(t.Context(), volume.CreateOptions{Name: foreign})
+	_, err = api.VolumeCreate(t.Context(), dockerapi.VolumeCreateOptions{Name: foreign})
 	must(t, err)
 	t.Cleanup(func() { must(t, api.VolumeRemove(context.WithoutCancel(t.Context()), foreign, true)) })
 	all := leftovers(t, w.ref.LedgerID)

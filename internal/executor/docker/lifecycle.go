@@ -5,9 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -61,7 +59,7 @@ func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
 	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
 	r.waits = true
 	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerStop(ctx, sandboxName(h), container.StopOptions{Timeout: &grace})
+		return e.api.ContainerStop(ctx, sandboxName(h), dockerapi.StopOptions{Timeout: &grace})
 	})
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
@@ -169,7 +167,7 @@ func (e *Executor) removeContainer(ctx context.Context, id string) error {
 func (e *Executor) remove(ctx context.Context, r request) error {
 	id := r.object
 	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		return e.api.ContainerRemove(ctx, id, dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	})
 	switch {
 	case isCode(err, sandbox.NotFound):
@@ -192,7 +190,7 @@ func (e *Executor) remove(ctx context.Context, r request) error {
 func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
 	look := read("look for volume", name)
 	look.late = true
-	v, err := fetch(ctx, e, look, func(ctx context.Context) (volume.Volume, error) {
+	v, err := fetch(ctx, e, look, func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, name)
 	})
 	if isCode(err, sandbox.NotFound) {

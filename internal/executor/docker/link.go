@@ -11,11 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/docker/docker/api/types"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -89,7 +85,7 @@ func (e *Executor) call(ctx context.Context, ref sandbox.EnvironmentRef) (net.Co
 
 // egressDir returns where the gateway's volume is on the engine's host.
 func (e *Executor) egressDir(ctx context.Context, ref sandbox.EnvironmentRef) (string, error) {
-	v, err := fetch(ctx, e, read("look for volume", egressVolume(ref)), func(ctx context.Context) (volume.Volume, error) {
+	v, err := fetch(ctx, e, read("look for volume", egressVolume(ref)), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, egressVolume(ref))
 	})
 	if err == nil {
@@ -113,15 +109,15 @@ func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 // relay connects to the control socket through the engine.
 func (e *Executor) relay(ctx context.Context, ref sandbox.EnvironmentRef) (net.Conn, error) {
 	r := change("run a relay in", gatewayName(ref), sandbox.ReasonExecFailed)
-	made, err := fetch(ctx, e, r, func(ctx context.Context) (container.ExecCreateResponse, error) {
-		return e.api.ContainerExecCreate(ctx, gatewayName(ref), container.ExecOptions{
+	made, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecCreateResponse, error) {
+		return e.api.ContainerExecCreate(ctx, gatewayName(ref), dockerapi.ExecOptions{
 			Cmd: []string{gateway.Path, "relay", "-root", gateway.Root}, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := fetch(ctx, e, r, func(ctx context.Context) (types.HijackedResponse, error) { return e.hijack(ctx, made.ID) })
+	conn, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.HijackedResponse, error) { return e.hijack(ctx, made.ID) })
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +139,7 @@ func (r *relayed) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		n := int(binary.BigEndian.Uint32(header[4:]))
-		if stdcopy.StdType(header[0]) == stdcopy.Stdout {
+		if dockerapi.StdType(header[0]) == dockerapi.Stdout {
 			r.left = n
 			continue
 		}

@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -43,10 +42,10 @@ func TestASurveyRevivesAGatewayThatDied(t *testing.T) {
 		kill     func() error
 	}{
 		{"stopped", func() error {
-			return r.api.ContainerStop(t.Context(), r.gateway(), container.StopOptions{Timeout: &grace})
+			return r.api.ContainerStop(t.Context(), r.gateway(), dockerapi.StopOptions{Timeout: &grace})
 		}},
 		{"gone", func() error {
-			return r.api.ContainerRemove(t.Context(), r.gateway(), container.RemoveOptions{Force: true})
+			return r.api.ContainerRemove(t.Context(), r.gateway(), dockerapi.ContainerRemoveOptions{Force: true})
 		}},
 		{"paused", func() error { return r.api.ContainerPause(t.Context(), r.gateway()) }},
 	} {

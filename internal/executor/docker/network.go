@@ -8,9 +8,8 @@ import (
 	"net/netip"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -67,8 +66,8 @@ func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, e
 	name, labels := networkName(h), handleLabels(h, roleNetwork)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
-		all, err := fetch(ctx, e, read("list networks for", name), func(ctx context.Context) ([]network.Summary, error) {
-			return e.api.NetworkList(ctx, network.ListOptions{})
+		all, err := fetch(ctx, e, read("list networks for", name), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{})
 		})
 		if err != nil {
 			return "", err
@@ -103,9 +102,9 @@ func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, e
 func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix, labels map[string]string) error {
 	noIPv6 := false // an address of the world's would be reachable from it
 	return e.do(ctx, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.NetworkCreate(ctx, name, network.CreateOptions{
+		_, err := e.api.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
-			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
+			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
 			// Nobody else belongs on it; who is put there is not reached either.
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 		})
@@ -114,7 +113,7 @@ func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.
 }
 
 // taken lists the subnets of networks, and those that were refused.
-func taken(all []network.Summary, refused map[netip.Prefix]error) []netip.Prefix {
+func taken(all []dockerapi.NetworkSummary, refused map[netip.Prefix]error) []netip.Prefix {
 	var used []netip.Prefix
 	for _, n := range all {
 		for _, c := range n.IPAM.Config {
@@ -165,14 +164,14 @@ func number(a netip.Addr) uint32 {
 }
 
 // hasNetwork reports whether a sandbox's container was made with a network of its own.
-func hasNetwork(c container.InspectResponse) bool {
+func hasNetwork(c dockerapi.ContainerInspect) bool {
 	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
 }
 
 // networksOf lists networks by their labels. Two programs at once may have made two for one sandbox.
-func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]network.Summary, error) {
-	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]), func(ctx context.Context) ([]network.Summary, error) {
-		return e.api.NetworkList(ctx, network.ListOptions{Filters: labelFilter(labels)})
+func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
+	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+		return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: labelFilter(labels)})
 	})
 }
 
@@ -199,7 +198,7 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 }
 
 // removeNetwork removes a network; absent is success. Errors: Conflict while something is on it.
-func (e *Executor) removeNetwork(ctx context.Context, n network.Summary) error {
+func (e *Executor) removeNetwork(ctx context.Context, n dockerapi.NetworkSummary) error {
 	r := change("remove network", n.Name, sandbox.ReasonRemovalFailed)
 	r.late = true
 	err := e.do(ctx, r, func(ctx context.Context) error { return e.api.NetworkRemove(ctx, n.ID) })

@@ -13,10 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/go-connections/nat"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -29,7 +26,7 @@ func (w *world) full() sandbox.SandboxSpec {
 }
 
 // lan returns the only network that a container is on.
-func lan(t testing.TB, container string) *network.EndpointSettings {
+func lan(t testing.TB, container string) *dockerapi.EndpointSettings {
 	t.Helper()
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), container)
 	must(t, err)
@@ -45,7 +42,7 @@ func lan(t testing.TB, container string) *network.EndpointSettings {
 // removeContainer and removeNetwork remove what a test made itself.
 func removeContainer(t testing.TB, id string) {
 	t.Helper()
-	must(t, dockertest.Engine(t).ContainerRemove(context.WithoutCancel(t.Context()), id, container.RemoveOptions{Force: true}))
+	must(t, dockertest.Engine(t).ContainerRemove(context.WithoutCancel(t.Context()), id, dockerapi.ContainerRemoveOptions{Force: true}))
 }
 
 func removeNetwork(t testing.TB, id string) {
@@ -74,7 +71,7 @@ func (w *world) standsOpen(t testing.TB, h sandbox.Handle, address string) (said
 }
 
 // serveOn runs the outside of testdata in a container, and returns its id.
-func serveOn(t *testing.T, host *container.HostConfig, config container.Config) string {
+func serveOn(t *testing.T, host *dockerapi.HostConfig, config dockerapi.ContainerConfig) string {
 	t.Helper()
 	api := dockertest.Engine(t)
 	config.Image = dockertest.Keep(t, []dockertest.File{{Name: "outside", Mode: 0o755, Content: compileTestdata(t, "outside")}})
@@ -82,7 +79,7 @@ func serveOn(t *testing.T, host *container.HostConfig, config container.Config) 
 	made, err := api.ContainerCreate(t.Context(), &config, host, nil, nil, "sandbox-test-"+sandbox.RandomIDs(12))
 	must(t, err)
 	t.Cleanup(func() { removeContainer(t, made.ID) })
-	must(t, api.ContainerStart(t.Context(), made.ID, container.StartOptions{}))
+	must(t, api.ContainerStart(t.Context(), made.ID, dockerapi.StartOptions{}))
 	eventually(t, "the outside is ready", func() bool { return strings.Contains(logsOf(t, api, made.ID), "ready") })
 	return made.ID
 }
@@ -99,9 +96,9 @@ func TestAFullNetworkReachesNoOtherContainerButTheHost(t *testing.T) {
 		t.Fatal("two sandboxes are on one network")
 	}
 
-	public := nat.Port("80/tcp")
-	published := serveOn(t, &container.HostConfig{NetworkMode: "bridge", PortBindings: nat.PortMap{public: {{HostIP: "0.0.0.0"}}}},
-		container.Config{ExposedPorts: nat.PortSet{public: {}}})
+	public := dockerapi.Port("80/tcp")
+	published := serveOn(t, &dockerapi.HostConfig{NetworkMode: "bridge", PortBindings: dockerapi.PortMap{public: {{HostIP: "0.0.0.0"}}}},
+		dockerapi.ContainerConfig{ExposedPorts: dockerapi.PortSet{public: {}}})
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), published)
 	must(t, err)
 	port := c.NetworkSettings.Ports[public][0].HostPort
@@ -149,8 +146,8 @@ func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 	api := dockertest.Engine(t)
 	at := fmt.Sprintf("10.%d.%d.", 208+rand.IntN(4), rand.IntN(256)) // other tests are on this engine
 	pool := netip.MustParsePrefix(at + "64/26")
-	foreign, err := api.NetworkCreate(t.Context(), "sandbox-test-"+sandbox.RandomIDs(12), network.CreateOptions{
-		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: at + "64/27"}}}})
+	foreign, err := api.NetworkCreate(t.Context(), "sandbox-test-"+sandbox.RandomIDs(12), dockerapi.NetworkCreateOptions{
+		IPAM: &dockerapi.IPAM{Config: []dockerapi.IPAMConfig{{Subnet: at + "64/27"}}}})
 	must(t, err)
 	t.Cleanup(func() { removeNetwork(t, foreign.ID) })
 	executor := func() *docker.Executor {
@@ -204,7 +201,7 @@ func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 	}
 	must(t, other.Kill(t.Context(), made[0]))
 	must(t, w.x.Spawn(t.Context(), w.full()))
-	if _, err := api.NetworkInspect(t.Context(), foreign.ID, network.InspectOptions{}); err != nil {
+	if _, err := api.NetworkInspect(t.Context(), foreign.ID, dockerapi.NetworkInspectOptions{}); err != nil {
 		t.Errorf("what was not ours: %v", err)
 	}
 }
@@ -213,12 +210,12 @@ func TestWhatIsNotOursKeepsTheNameOfANetwork(t *testing.T) {
 	t.Parallel()
 	api, w := dockertest.Engine(t), newWorld(t, dockertest.Busybox(t))
 	spec := w.full()
-	theirs, err := api.NetworkCreate(t.Context(), name(spec.Handle)+"-network", network.CreateOptions{})
+	theirs, err := api.NetworkCreate(t.Context(), name(spec.Handle)+"-network", dockerapi.NetworkCreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { removeNetwork(t, theirs.ID) })
 	wantCode(t, w.x.Spawn(t.Context(), spec), sandbox.Conflict)
 	must(t, w.x.Kill(t.Context(), spec.Handle))
-	_, err = api.NetworkInspect(t.Context(), theirs.ID, network.InspectOptions{})
+	_, err = api.NetworkInspect(t.Context(), theirs.ID, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 }
 

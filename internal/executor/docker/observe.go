@@ -7,25 +7,22 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/events"
-	"github.com/docker/docker/api/types/filters"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // lookUp inspects a container by name or id.
-func (e *Executor) lookUp(ctx context.Context, name string) (container.InspectResponse, error) {
-	return fetch(ctx, e, read("inspect container", name), func(ctx context.Context) (container.InspectResponse, error) {
+func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.ContainerInspect, error) {
+	return fetch(ctx, e, read("inspect container", name), func(ctx context.Context) (dockerapi.ContainerInspect, error) {
 		return e.api.ContainerInspect(ctx, name)
 	})
 }
 
 // inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
 // Unavailable if it is another; Conflict when something else has the container's name.
-func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.InspectResponse, error) {
+func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (dockerapi.ContainerInspect, error) {
 	if err := checkHandle(h); err != nil {
-		return container.InspectResponse{}, err
+		return dockerapi.ContainerInspect{}, err
 	}
 	c, err := e.lookUp(ctx, sandboxName(h))
 	if isCode(err, sandbox.NotFound) {
@@ -37,15 +34,15 @@ func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (container.Ins
 	return c, err
 }
 
-func stateOf(s *container.State) sandbox.State {
+func stateOf(s *dockerapi.ContainerState) sandbox.State {
 	switch {
 	case s.Paused:
 		return sandbox.StatePaused
 	case s.Running:
 		return sandbox.StateRunning
-	case s.Status == container.StateCreated:
+	case s.Status == dockerapi.StateCreated:
 		return sandbox.StateCreated
-	case s.Status == container.StateRemoving:
+	case s.Status == dockerapi.StateRemoving:
 		return sandbox.StateRemoving
 	default:
 		return sandbox.StateStopped
@@ -61,7 +58,7 @@ func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Obser
 	return observe(c), nil
 }
 
-func observe(c container.InspectResponse) sandbox.Observation {
+func observe(c dockerapi.ContainerInspect) sandbox.Observation {
 	labels := c.Config.Labels
 	o := sandbox.Observation{
 		Handle: sandbox.Handle{
@@ -117,7 +114,7 @@ func deadlineOf(entrypoint []string) time.Time {
 
 // diedOfMemory reports whether a sandbox ended for want of memory. The engine's own mark also stands
 // for a command that did, and stays through later starts.
-func diedOfMemory(s *container.State) bool {
+func diedOfMemory(s *dockerapi.ContainerState) bool {
 	const killed = 128 + 9
 	return stateOf(s) == sandbox.StateStopped && s.OOMKilled && s.ExitCode == killed
 }
@@ -133,8 +130,8 @@ func parseTime(s string) time.Time {
 
 // List implements sandbox.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
-	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]container.Summary, error) {
-		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: sandboxesOf(ledgerID)})
+	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: sandboxesOf(ledgerID)})
 	})
 	if err != nil {
 		return nil, err
@@ -154,7 +151,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	return list, nil
 }
 
-func sandboxesOf(ledgerID string) filters.Args {
+func sandboxesOf(ledgerID string) dockerapi.Filters {
 	return labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)})
 }
 
@@ -170,8 +167,8 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 	r := read("sample container", sandboxName(h))
 	r.reason = sandbox.ReasonStatsFailed
 	r.waits = true // Engine 20.10 answers at its next sample, up to 1 s later
-	stats, err := fetch(ctx, e, r, func(ctx context.Context) (container.StatsResponse, error) {
-		var stats container.StatsResponse
+	stats, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
+		var stats dockerapi.StatsResponse
 		answer, err := e.api.ContainerStatsOneShot(ctx, c.ID)
 		if err != nil {
 			return stats, err
@@ -207,7 +204,7 @@ func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 
 // memoryInUse leaves out page cache that the kernel may drop, as `docker stats` does for cgroup
 // version 1 (total_inactive_file) and 2 (inactive_file).
-func memoryInUse(m container.MemoryStats) uint64 {
+func memoryInUse(m dockerapi.MemoryStats) uint64 {
 	for _, name := range []string{"total_inactive_file", "inactive_file"} {
 		if cache, ok := m.Stats[name]; ok && cache < m.Usage {
 			return m.Usage - cache
@@ -221,9 +218,9 @@ func (e *Executor) wrongState(h sandbox.Handle, s sandbox.State) error {
 }
 
 // watched are the events of a container whose state or limits change.
-var watched = []events.Action{
-	events.ActionCreate, events.ActionStart, events.ActionDie, events.ActionOOM, events.ActionPause,
-	events.ActionUnPause, events.ActionUpdate, events.ActionDestroy, events.ActionRename,
+var watched = []dockerapi.Action{
+	dockerapi.ActionCreate, dockerapi.ActionStart, dockerapi.ActionDie, dockerapi.ActionOOM, dockerapi.ActionPause,
+	dockerapi.ActionUnPause, dockerapi.ActionUpdate, dockerapi.ActionDestroy, dockerapi.ActionRename,
 }
 
 // Watch implements sandbox.Observer.
@@ -233,14 +230,14 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 		return err
 	}
 	f := sandboxesOf(ledgerID)
-	f.Add("type", string(events.ContainerEventType))
+	f.Add("type", string(dockerapi.ContainerEventType))
 	for _, a := range watched {
 		f.Add("event", string(a))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Some engines answer before they subscribe. Beginning at the engine's own time of a moment ago closes that gap.
-	messages, failed := e.api.Events(ctx, events.ListOptions{Filters: f, Since: info.SystemTime})
+	messages, failed := e.api.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
 	select {
 	case err := <-failed:
 		return read("watch", "the engine").classify(err)

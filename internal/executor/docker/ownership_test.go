@@ -4,11 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -19,16 +15,16 @@ func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 
 	taken := w.spec()
-	c, err := api.ContainerCreate(t.Context(), &container.Config{Image: w.image, Cmd: []string{"true"}}, nil, nil, nil, name(taken.Handle))
+	c, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}}, nil, nil, nil, name(taken.Handle))
 	must(t, err)
 	wantCode(t, w.x.Spawn(t.Context(), taken), sandbox.Conflict)
 	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
 	_, err = w.x.Inspect(t.Context(), taken.Handle)
 	wantCode(t, err, sandbox.Conflict)
-	must(t, api.ContainerRemove(t.Context(), c.ID, container.RemoveOptions{})) // it is still there
+	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{})) // it is still there
 
 	taken = w.spec()
-	v, err := api.VolumeCreate(t.Context(), volume.CreateOptions{Name: name(taken.Handle) + "-workspace"})
+	v, err := api.VolumeCreate(t.Context(), dockerapi.VolumeCreateOptions{Name: name(taken.Handle) + "-workspace"})
 	must(t, err)
 	wantCode(t, w.x.Spawn(t.Context(), taken), sandbox.Conflict)
 	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
@@ -44,7 +40,7 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	must(t, err)
 
 	carrier := w.spec()
-	_, err = api.ContainerCreate(t.Context(), &container.Config{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
+	_, err = api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
 		"io.sandbox-lease.ledger": w.ref.LedgerID, "io.sandbox-lease.role": "carrier",
 	}}, nil, nil, nil, name(carrier.Handle)+"-carrier")
 	must(t, err)
@@ -57,7 +53,7 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	labels := model.Config.Labels
 	labels["io.sandbox-lease.sandbox"] = created.SandboxID
 	model.Config.Labels = labels
-	_, err = api.ContainerCreate(t.Context(), model.Config, &container.HostConfig{Mounts: model.HostConfig.Mounts, Tmpfs: model.HostConfig.Tmpfs, NetworkMode: "none"},
+	_, err = api.ContainerCreate(t.Context(), model.Config, &dockerapi.HostConfig{Mounts: model.HostConfig.Mounts, Tmpfs: model.HostConfig.Tmpfs, NetworkMode: "none"},
 		nil, nil, name(created.Handle))
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), created.Handle)
@@ -74,16 +70,16 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
-	f := filters.NewArgs(filters.Arg("label", "io.sandbox-lease.ledger="+w.ref.LedgerID))
-	volumes, err := api.VolumeList(t.Context(), volume.ListOptions{Filters: f})
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID))
+	volumes, err := api.VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: f})
 	must(t, err)
-	images, err := api.ImageList(t.Context(), image.ListOptions{Filters: f})
+	images, err := api.ImageList(t.Context(), dockerapi.ImageListOptions{Filters: f})
 	must(t, err)
 	if len(volumes.Volumes) != 1 || len(images) != 1 {
 		t.Fatalf("an environment has %d volumes and %d images, want 1 and 1", len(volumes.Volumes), len(images))
 	}
 	must(t, api.VolumeRemove(t.Context(), volumes.Volumes[0].Name, false))
-	_, err = api.ImageRemove(t.Context(), images[0].ID, image.RemoveOptions{Force: true})
+	_, err = api.ImageRemove(t.Context(), images[0].ID, dockerapi.ImageRemoveOptions{Force: true})
 	must(t, err)
 	if got := w.exec(t, w.spawn(t), "echo", "up"); got != "up\n" {
 		t.Errorf("the sandbox says %q", got)
@@ -96,7 +92,7 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
-	_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), container.UpdateConfig{Resources: container.Resources{Memory: 128 << 20, MemorySwap: 128 << 20}})
+	_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), dockerapi.UpdateConfig{Resources: dockerapi.Resources{Memory: 128 << 20, MemorySwap: 128 << 20}})
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
@@ -106,9 +102,9 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	// Somebody puts a container of another image, with the same labels, in its place.
 	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
-	must(t, api.ContainerRemove(t.Context(), c.ID, container.RemoveOptions{Force: true}))
+	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	c.Config.Image = other
-	_, err = api.ContainerCreate(t.Context(), c.Config, &container.HostConfig{NetworkMode: "none"}, nil, nil, name(spec.Handle))
+	_, err = api.ContainerCreate(t.Context(), c.Config, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, name(spec.Handle))
 	must(t, err)
 	o, err = w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)

@@ -6,11 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -21,7 +17,7 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 }
 
 // check is Check, and returns the image.
-func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (img image.InspectResponse, err error) {
+func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
 	if err := checkRef(ref); err != nil {
 		return img, err
 	}
@@ -76,8 +72,8 @@ func checkNetwork(mode sandbox.NetworkMode) error {
 }
 
 // findImage looks an image up on the engine. Errors: NotFound with ReasonImageNotFound.
-func (e *Executor) findImage(ctx context.Context, ref, instance string) (image.InspectResponse, error) {
-	img, err := fetch(ctx, e, read("look for image", ref), func(ctx context.Context) (image.InspectResponse, error) {
+func (e *Executor) findImage(ctx context.Context, ref, instance string) (dockerapi.ImageInspect, error) {
+	img, err := fetch(ctx, e, read("look for image", ref), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, ref)
 	})
 	if !isCode(err, sandbox.NotFound) {
@@ -101,8 +97,8 @@ func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels ma
 	if size != "" {
 		options = map[string]string{"size": size}
 	}
-	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (volume.Volume, error) {
-		return e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels, DriverOpts: options})
+	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (dockerapi.Volume, error) {
+		return e.api.VolumeCreate(ctx, dockerapi.VolumeCreateOptions{Name: name, Labels: labels, DriverOpts: options})
 	})
 	if err != nil {
 		return err
@@ -136,9 +132,9 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 
 // removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
 func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRef) error {
-	f := filters.NewArgs(filters.Arg("label", labelLedger+"="+ref.LedgerID), filters.Arg("label", labelEnvironment+"="+ref.EnvironmentID))
-	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID), func(ctx context.Context) ([]container.Summary, error) {
-		return e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID), dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
+	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
 	})
 	if err != nil {
 		return err
@@ -163,8 +159,8 @@ func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRe
 }
 
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
-	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (volume.ListResponse, error) {
-		return e.api.VolumeList(ctx, volume.ListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
+	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
 	})
 	if err != nil {
 		return err
@@ -180,8 +176,8 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.Environme
 // removeImages removes the environment's images of a role but one. A seed that is needed after all is
 // made again.
 func (e *Executor) removeImages(ctx context.Context, ref sandbox.EnvironmentRef, r role, keep string) error {
-	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]image.Summary, error) {
-		return e.api.ImageList(ctx, image.ListOptions{Filters: labelFilter(environmentLabels(ref, r))})
+	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(environmentLabels(ref, r))})
 	})
 	if err != nil {
 		return err
@@ -191,7 +187,7 @@ func (e *Executor) removeImages(ctx context.Context, ref sandbox.EnvironmentRef,
 			continue
 		}
 		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			_, err := e.api.ImageRemove(ctx, img.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+			_, err := e.api.ImageRemove(ctx, img.ID, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
 			return err
 		})
 		if err != nil && !isCode(err, sandbox.NotFound) {

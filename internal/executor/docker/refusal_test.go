@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -39,7 +38,7 @@ func openAndRefuse(t *testing.T, rw http.ResponseWriter, r *http.Request, words 
 	}
 	defer func() { _ = conn.Close() }() // what is lost of it shows in the answer
 	_, _ = fmt.Fprint(buf, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	_, _ = stdcopy.NewStdWriter(buf, stdcopy.Stdout).Write([]byte(words + "\r\n"))
+	_, _ = dockerapi.NewStdWriter(buf, dockerapi.Stdout).Write([]byte(words + "\r\n"))
 	if err := buf.Flush(); err != nil {
 		t.Error(err)
 	}

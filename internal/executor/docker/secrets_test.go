@@ -6,8 +6,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -31,7 +30,7 @@ func TestTheEngineNeverHoldsASecret(t *testing.T) {
 		must(t, err)
 		told = append(told, text...)
 	}
-	logs, err := api.ContainerLogs(t.Context(), name(h), container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	logs, err := api.ContainerLogs(t.Context(), name(h), dockerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
 	must(t, err)
 	text, err := io.ReadAll(logs)
 	must(t, err)

@@ -13,10 +13,8 @@ import (
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/pkg/jsonmessage"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -25,13 +23,13 @@ import (
 // the image has there, owned by the sandbox's user, whose ids need not exist in the image.
 type seed struct {
 	ref      sandbox.EnvironmentRef
-	image    image.InspectResponse // the image that sandboxes run
+	image    dockerapi.ImageInspect // the image that sandboxes run
 	guest    program
 	uid, gid int
 	hash     string
 }
 
-func newSeed(ref sandbox.EnvironmentRef, img image.InspectResponse, p program, c sandbox.Confinement) seed {
+func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
 	s := seed{ref: ref, image: img, guest: p}
 	s.uid, s.gid = c.IDs()
 	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d", s.uid, s.gid))
@@ -75,7 +73,7 @@ func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
 
 // findOwnImage reports whether the engine has an image that is ours. Errors: as checkLabels.
 func (e *Executor) findOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
-	have, err := fetch(ctx, e, read("look for image", reference), func(ctx context.Context) (image.InspectResponse, error) {
+	have, err := fetch(ctx, e, read("look for image", reference), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, reference)
 	})
 	if isCode(err, sandbox.NotFound) {
@@ -97,20 +95,20 @@ func (e *Executor) importSeed(ctx context.Context, s seed, content io.Reader) er
 
 // importImage makes an image with one layer, a tar stream.
 func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.Reader) error {
-	opts := image.ImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
+	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
 	}
 	r := change("import image", reference, sandbox.ReasonCreationFailed)
 	r.limit = importLimit
 	return e.do(ctx, r, func(ctx context.Context) error {
-		answer, err := e.api.ImageImport(ctx, image.ImportSource{Source: content, SourceName: "-"}, reference, opts)
+		answer, err := e.api.ImageImport(ctx, dockerapi.ImageImportSource{Source: content, SourceName: "-"}, reference, opts)
 		if err != nil {
 			return err
 		}
 		defer answer.Close()
 		// An import that fails says so in its answer, after the status.
-		if err := jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil); err != nil {
+		if err := dockerapi.Finish(answer); err != nil {
 			return fmt.Errorf("%w: %w", cerrdefs.ErrInternal, err)
 		}
 		return nil
@@ -154,10 +152,10 @@ func spoolError(s seed, err error) error {
 // that is never started, so nothing can change under the engine's hands.
 func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error {
 	object := "a container of " + s.image.ID
-	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed), func(ctx context.Context) (container.CreateResponse, error) {
-		return e.api.ContainerCreate(ctx, &container.Config{
+	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed), func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
+		return e.api.ContainerCreate(ctx, &dockerapi.ContainerConfig{
 			Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: environmentLabels(s.ref, roleCarrier),
-		}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+		}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 	})
 	if err != nil {
 		return err
@@ -165,7 +163,7 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 	remove := func() error {
 		ctx := context.WithoutCancel(ctx)
 		return e.do(ctx, change("remove", object, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			return e.api.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+			return e.api.ContainerRemove(ctx, made.ID, dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		})
 	}
 	for _, root := range sandbox.Roots {

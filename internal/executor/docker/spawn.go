@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -68,7 +65,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 // specification's engine, which would otherwise cost the engine's slowest question on every spawn.
 func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	labels := environmentLabels(s.ref, roleGuest)
-	v, err := fetch(ctx, e, read("look for volume", s.volume()), func(ctx context.Context) (volume.Volume, error) {
+	v, err := fetch(ctx, e, read("look for volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, s.volume())
 	})
 	if isCode(err, sandbox.NotFound) { // somebody has pruned unused volumes
@@ -134,7 +131,7 @@ func checkSpec(spec sandbox.SandboxSpec) error {
 }
 
 // bringUp makes a sandbox that was found take commands, whatever an earlier call left.
-func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c container.InspectResponse) error {
+func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c dockerapi.ContainerInspect) error {
 	switch stateOf(c.State) {
 	case sandbox.StateRunning:
 		return nil
@@ -148,7 +145,7 @@ func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c container.In
 
 func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, sandboxName(h), container.StartOptions{})
+		return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
 	})
 	if !isCode(err, sandbox.NotFound) {
 		return err
@@ -182,13 +179,13 @@ func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s 
 
 // carry creates a carrier. Its name lets one caller fill the volumes at a time; a carrier that
 // exists, another caller's or one that a crash left, has done its work.
-func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts []mount.Mount) error {
+func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts []dockerapi.Mount) error {
 	name := carrierName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
 		err := e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 			_, err := e.api.ContainerCreate(ctx,
-				&container.Config{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
-				&container.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
+				&dockerapi.ContainerConfig{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
+				&dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
 			return err
 		})
 		if isCode(err, sandbox.Conflict) {
@@ -199,19 +196,19 @@ func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts [
 }
 
 // sandboxMounts are the volumes of a sandbox: the guest's, which its environment shares, and its own two.
-func sandboxMounts(h sandbox.Handle, s seed) []mount.Mount {
-	return []mount.Mount{
+func sandboxMounts(h sandbox.Handle, s seed) []dockerapi.Mount {
+	return []dockerapi.Mount{
 		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
 		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
 		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
 	}
 }
 
-func volumeMount(name, target string, labels map[string]string) mount.Mount {
-	return mount.Mount{Type: mount.TypeVolume, Source: name, Target: target, VolumeOptions: &mount.VolumeOptions{Labels: labels}}
+func volumeMount(name, target string, labels map[string]string) dockerapi.Mount {
+	return dockerapi.Mount{Type: dockerapi.MountTypeVolume, Source: name, Target: target, VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels}}
 }
 
-func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*container.Config, error) {
+func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*dockerapi.ContainerConfig, error) {
 	egress, err := out.arguments()
 	if err != nil {
 		return nil, err
@@ -220,7 +217,7 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*con
 	maps.Copy(env, out.proxyEnv())
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
-	return &container.Config{
+	return &dockerapi.ContainerConfig{
 		Image:       imageID,
 		Labels:      sandboxLabels(spec, imageID),
 		Hostname:    spec.EnvironmentID,
@@ -228,7 +225,7 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*con
 		Env:         assignments(env),
 		WorkingDir:  "/",
 		Entrypoint:  append(initCommand(spec), egress...),
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}, nil
 }
@@ -261,7 +258,7 @@ func assignments(env map[string]string) []string {
 	return list
 }
 
-func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *container.HostConfig {
+func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *dockerapi.HostConfig {
 	noInit := false
 	mounts := sandboxMounts(spec.Handle, s)
 	mounts[0].ReadOnly = true // the guest
@@ -271,11 +268,11 @@ func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *container.HostCon
 	if pooled(spec) {
 		mounts = append(mounts, leaseMount(spec.Handle, true))
 	}
-	h := &container.HostConfig{
+	h := &dockerapi.HostConfig{
 		Mounts:        mounts,
 		NetworkMode:   "none",
 		Init:          &noInit, // the guest is process 1
-		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyDisabled},
 	}
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, bind(m))

@@ -13,8 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/api/types/network"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -71,7 +70,7 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	must(t, err)
 	settings := &control.Upstream{URL: "https://ann:secret@example.com:" + address.Port(), CA: string(authority)} // the certificate's name
 	r := newRestrictedOf(t, func(r *restricted) {
-		n, err := r.api.NetworkInspect(t.Context(), r.network, network.InspectOptions{})
+		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 		must(t, err)
 		c.outside = r.outside
 		r.config.Gateway.Hosts = []string{"example.com:" + n.IPAM.Config[0].Gateway}
@@ -143,7 +142,7 @@ func TestAnAuthorityThatVouchesForAnotherProxyLetsNothingOut(t *testing.T) {
 	address, err := url.Parse(used.URL)
 	must(t, err)
 	r := newRestrictedOf(t, func(r *restricted) {
-		n, err := r.api.NetworkInspect(t.Context(), r.network, network.InspectOptions{})
+		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 		must(t, err)
 		r.config.Gateway.Hosts = []string{"elsewhere.test:" + n.IPAM.Config[0].Gateway}
 		r.config.Gateway.Upstream = &control.Upstream{URL: "https://elsewhere.test:" + address.Port(), // not a name of the certificate

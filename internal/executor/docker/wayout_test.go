@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -34,12 +33,12 @@ func TestTheWayOutOutlivesSleepAndAGatewayThatEnds(t *testing.T) {
 	}
 
 	grace := 0
-	must(t, r.api.ContainerStop(t.Context(), r.gateway(), container.StopOptions{Timeout: &grace}))
+	must(t, r.api.ContainerStop(t.Context(), r.gateway(), dockerapi.StopOptions{Timeout: &grace}))
 	r.wantOut(t, h, "while the gateway is stopped", false)
 	must(t, r.x.Wake(t.Context(), h))
 	r.wantOut(t, h, "after the next wake", true)
 
-	must(t, r.api.ContainerRemove(t.Context(), r.gateway(), container.RemoveOptions{Force: true}))
+	must(t, r.api.ContainerRemove(t.Context(), r.gateway(), dockerapi.ContainerRemoveOptions{Force: true}))
 	r.wantOut(t, h, "while the gateway is gone", false)
 	r.allow(t, r.egress)
 	r.wantOut(t, h, "after the next Provision", true)

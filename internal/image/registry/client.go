@@ -9,11 +9,11 @@ import (
 	"maps"
 	"time"
 
-	dockerregistry "github.com/docker/docker/api/types/registry"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -130,20 +130,20 @@ func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 }
 
 // Auth returns what a registry is spoken to with, as Docker Engines take it. Errors: as EngineAuth.
-func (c *Client) Auth(ctx context.Context, of authn.Resource) (dockerregistry.AuthConfig, error) {
+func (c *Client) Auth(ctx context.Context, of authn.Resource) (dockerapi.AuthConfig, error) {
 	host := of.RegistryStr()
 	found, err := c.Resolve(of)
 	if err != nil {
-		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
+		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
 	}
 	auth, err := authn.Authorization(ctx, found)
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
-		return dockerregistry.AuthConfig{}, own
+		return dockerapi.AuthConfig{}, own
 	}
 	if err != nil {
-		return dockerregistry.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
+		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s: %w", host, err)
 	}
-	return dockerregistry.AuthConfig{
+	return dockerapi.AuthConfig{
 		Username: auth.Username, Password: auth.Password, Auth: auth.Auth,
 		IdentityToken: auth.IdentityToken, RegistryToken: auth.RegistryToken, ServerAddress: host,
 	}, nil

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	dockerimage "github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 	"github.com/google/go-containerregistry/pkg/name"
 	containerregistry "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -27,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
@@ -328,14 +327,14 @@ type engine struct {
 	img v1.Image
 }
 
-func (e engine) ImageInspect(_ context.Context, ref string, _ ...client.ImageInspectOption) (dockerimage.InspectResponse, error) {
+func (e engine) ImageInspect(_ context.Context, ref string, _ ...dockerapi.ImageInspectOption) (dockerapi.ImageInspect, error) {
 	if ref != e.id {
-		return dockerimage.InspectResponse{}, cerrdefs.ErrNotFound
+		return dockerapi.ImageInspect{}, cerrdefs.ErrNotFound
 	}
-	return dockerimage.InspectResponse{ID: e.id}, nil
+	return dockerapi.ImageInspect{ID: e.id}, nil
 }
 
-func (e engine) ImageSave(_ context.Context, _ []string, _ ...client.ImageSaveOption) (io.ReadCloser, error) {
+func (e engine) ImageSave(_ context.Context, _ []string, _ ...dockerapi.ImageSaveOption) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	tag, err := name.NewTag("game:latest")
 	if err != nil {

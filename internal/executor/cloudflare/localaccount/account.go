@@ -15,9 +15,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi/miniflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -54,7 +52,7 @@ type Account struct {
 
 // Start runs an account on the Docker Engine that the environment names. Close ends it.
 func Start(ctx context.Context, cfg Config) (a *Account, err error) {
-	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	engine, err := dockerapi.Connect("", "")
 	if err != nil {
 		return nil, fmt.Errorf("run a Cloudflare account: %w", err)
 	}
@@ -109,8 +107,8 @@ func (a *Account) Close() error {
 
 // CheckEngine tells what keeps an engine from running containers for the Workers runtime, which asks for the
 // gateway of its default network.
-func CheckEngine(ctx context.Context, engine *client.Client) error {
-	bridge, err := engine.NetworkInspect(ctx, "bridge", network.InspectOptions{})
+func CheckEngine(ctx context.Context, engine *dockerapi.Client) error {
+	bridge, err := engine.NetworkInspect(ctx, "bridge", dockerapi.NetworkInspectOptions{})
 	if err != nil {
 		return fmt.Errorf("look at the Docker Engine's default network: %w", err)
 	}

@@ -11,12 +11,10 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -29,7 +27,7 @@ const loadLimit = 10 * time.Minute
 type images struct {
 	host    string // the registry's address
 	api     *localapi.Server
-	engine  *client.Client
+	engine  *dockerapi.Client
 	shelled *shelled
 	name    string // what this account's images are called on the engine, nobody else's
 
@@ -37,7 +35,7 @@ type images struct {
 	loaded map[string]string
 }
 
-func newImages(engine *client.Client, host string) *images {
+func newImages(engine *dockerapi.Client, host string) *images {
 	return &images{
 		host: host, engine: engine, shelled: &shelled{engine: engine, made: map[string]string{}},
 		name: "sandbox-cloudflare-local/" + sandbox.RandomIDs(12), loaded: map[string]string{},
@@ -83,7 +81,7 @@ func (l *images) load(ctx context.Context, reference string) (string, error) {
 		return "", fmt.Errorf("load image %s into the Docker Engine: %w", reference, err)
 	}
 	defer answer.Body.Close()
-	if err := jsonmessage.DisplayJSONMessagesStream(answer.Body, io.Discard, 0, false, nil); err != nil {
+	if err := dockerapi.Finish(answer.Body); err != nil {
 		return "", fmt.Errorf("load image %s into the Docker Engine: %w", reference, err)
 	}
 	l.loaded[reference] = l.name + ":" + digest[:12]
@@ -105,7 +103,7 @@ func (l *images) close() error {
 	defer cancel()
 	errs := []error{l.shelled.close()}
 	for _, ref := range l.loaded {
-		_, err := l.engine.ImageRemove(ctx, ref, image.RemoveOptions{Force: true, PruneChildren: true})
+		_, err := l.engine.ImageRemove(ctx, ref, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
 		if err != nil && !cerrdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove image %s: %w", ref, err))
 		}

@@ -11,10 +11,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -27,7 +25,7 @@ const removeLimit = time.Minute
 // shelled gives images that have no /bin/sh one, which local workerd runs every command by, and /tmp, which that
 // writes to.
 type shelled struct {
-	engine *client.Client
+	engine *dockerapi.Client
 
 	mu   sync.Mutex // guards what follows, and lets one image be made at a time
 	made map[string]string
@@ -49,14 +47,14 @@ func (s *shelled) image(ctx context.Context, id string) (string, error) {
 }
 
 func (s *shelled) make(ctx context.Context, id string) (ref string, err error) {
-	box, err := s.engine.ContainerCreate(ctx, &container.Config{Image: id, Cmd: []string{"none"}}, nil, nil, nil, "")
+	box, err := s.engine.ContainerCreate(ctx, &dockerapi.ContainerConfig{Image: id, Cmd: []string{"none"}}, nil, nil, nil, "")
 	if err != nil {
 		return "", err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
 		defer cancel()
-		err = errors.Join(err, s.engine.ContainerRemove(ctx, box.ID, container.RemoveOptions{Force: true}))
+		err = errors.Join(err, s.engine.ContainerRemove(ctx, box.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	}()
 	if _, err := s.engine.ContainerStatPath(ctx, box.ID, "/bin/sh"); !cerrdefs.IsNotFound(err) {
 		return id, err
@@ -65,11 +63,11 @@ func (s *shelled) make(ctx context.Context, id string) (ref string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.engine.CopyToContainer(ctx, box.ID, "/", files, container.CopyToContainerOptions{}); err != nil {
+	if err := s.engine.CopyToContainer(ctx, box.ID, "/", files, dockerapi.CopyToContainerOptions{}); err != nil {
 		return "", err
 	}
 	ref = "sandbox-cloudflare-local/shelled:" + sandbox.RandomIDs(12)
-	_, err = s.engine.ContainerCommit(ctx, box.ID, container.CommitOptions{Reference: ref})
+	_, err = s.engine.ContainerCommit(ctx, box.ID, dockerapi.CommitOptions{Reference: ref})
 	return ref, err
 }
 
@@ -109,7 +107,7 @@ func (s *shelled) close() error {
 		if made == id {
 			continue
 		}
-		if _, err := s.engine.ImageRemove(ctx, made, image.RemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+		if _, err := s.engine.ImageRemove(ctx, made, dockerapi.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
 			all = errors.Join(all, fmt.Errorf("remove image %s: %w", made, err))
 		}
 	}

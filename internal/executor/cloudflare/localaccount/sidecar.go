@@ -8,16 +8,14 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/gofrs/flock"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 )
 
 // SidecarImage is the repository of Sidecar's images.
@@ -28,7 +26,7 @@ var sidecarSource []byte
 
 // Sidecar returns the image that workerd puts beside each container. It is made with Go where the engine does not
 // have it, and stays there.
-func Sidecar(ctx context.Context, engine *client.Client) (string, error) {
+func Sidecar(ctx context.Context, engine *dockerapi.Client) (string, error) {
 	sum := sha256.Sum256(sidecarSource)
 	ref := SidecarImage + ":" + hex.EncodeToString(sum[:6])
 	lock := flock.New(filepath.Join(os.TempDir(), fmt.Sprintf("sandbox-cloudflare-sidecar-%d.lock", os.Getuid())))
@@ -46,7 +44,7 @@ func Sidecar(ctx context.Context, engine *client.Client) (string, error) {
 	return ref, nil
 }
 
-func makeSidecar(ctx context.Context, engine *client.Client, ref string) error {
+func makeSidecar(ctx context.Context, engine *dockerapi.Client, ref string) error {
 	version, err := engine.ServerVersion(ctx)
 	if err != nil {
 		return err
@@ -66,12 +64,12 @@ func makeSidecar(ctx context.Context, engine *client.Client, ref string) error {
 	if err := archive.Close(); err != nil {
 		return err
 	}
-	answer, err := engine.ImageImport(ctx, image.ImportSource{Source: &layer, SourceName: "-"}, ref, image.ImportOptions{Changes: []string{`ENTRYPOINT ["/sidecar"]`}})
+	answer, err := engine.ImageImport(ctx, dockerapi.ImageImportSource{Source: &layer, SourceName: "-"}, ref, dockerapi.ImageImportOptions{Changes: []string{`ENTRYPOINT ["/sidecar"]`}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = answer.Close() }() // it is read
-	return jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil)
+	return dockerapi.Finish(answer)
 }
 
 // compile builds a program of one file for an engine's containers.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 )
 
 // Daemon is a Docker Engine of a test's own, which may be stopped and started.
@@ -93,7 +93,7 @@ func (d *Daemon) Start() {
 	if err := d.process.Start(); err != nil {
 		d.t.Fatalf("start dockerd: %v (install docker.io)", err)
 	}
-	api, err := client.NewClientWithOpts(client.WithHost(d.Host()), client.WithAPIVersionNegotiation())
+	api, err := dockerapi.Connect(d.Host(), "")
 	if err != nil {
 		d.t.Fatal(err)
 	}

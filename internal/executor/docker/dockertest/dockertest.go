@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,13 +16,9 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/gofrs/flock"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -79,7 +74,7 @@ func Import(t testing.TB, files []File, changes ...string) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
-		if _, err := Engine(t).ImageRemove(ctx, ref, image.RemoveOptions{}); err != nil {
+		if _, err := Engine(t).ImageRemove(ctx, ref, dockerapi.ImageRemoveOptions{}); err != nil {
 			t.Errorf("remove image %s: %v", ref, err)
 		}
 	})
@@ -113,13 +108,13 @@ func importImage(t testing.TB, ref string, layer []byte, changes []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	source := image.ImportSource{Source: bytes.NewReader(layer), SourceName: "-"}
-	answer, err := Engine(t).ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
+	source := dockerapi.ImageImportSource{Source: bytes.NewReader(layer), SourceName: "-"}
+	answer, err := Engine(t).ImageImport(ctx, source, ref, dockerapi.ImageImportOptions{Changes: changes})
 	if err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}
 	defer answer.Close()
-	if err := jsonmessage.DisplayJSONMessagesStream(answer, io.Discard, 0, false, nil); err != nil {
+	if err := dockerapi.Finish(answer); err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}
 }
@@ -150,9 +145,9 @@ func layerOf(t testing.TB, files []File) []byte {
 }
 
 // Engine returns a client of the engine that DOCKER_HOST names.
-func Engine(t testing.TB) *client.Client {
+func Engine(t testing.TB) *dockerapi.Client {
 	t.Helper()
-	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	api, err := dockerapi.Connect("", "")
 	if err != nil {
 		t.Fatalf("connect to the Docker Engine: %v", err)
 	}
@@ -178,7 +173,7 @@ func RemoveNamed(t testing.TB, prefix string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	defer cancel()
 	for _, name := range named(ctx, t, prefix) {
-		err := Engine(t).ContainerRemove(ctx, name, container.RemoveOptions{Force: true})
+		err := Engine(t).ContainerRemove(ctx, name, dockerapi.ContainerRemoveOptions{Force: true})
 		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
 			t.Errorf("remove container %s: %v", name, err)
 		}
@@ -193,7 +188,7 @@ func Named(t testing.TB, prefix string) []string {
 
 func named(ctx context.Context, t testing.TB, prefix string) (names []string) {
 	t.Helper()
-	found, err := Engine(t).ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("name", "^/"+prefix))})
+	found, err := Engine(t).ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+prefix))})
 	if err != nil {
 		t.Errorf("list the containers called %s…: %v", prefix, err)
 	}

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 )
 
@@ -26,7 +25,7 @@ type Proxy struct {
 // NewProxy starts a proxy before the machine's engine. It ends with the test.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
-	daemon, err := client.ParseHostURL(Engine(t).DaemonHost())
+	daemon, err := dockerapi.ParseHostURL(Engine(t).DaemonHost())
 	if err != nil {
 		t.Fatal(err)
 	}
