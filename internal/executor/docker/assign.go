@@ -154,8 +154,8 @@ func (e *Executor) carryLease(ctx context.Context, h sandbox.Handle, image strin
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.removeContainer(context.WithoutCancel(ctx), name)) }()
+	defer e.discardCarrier(context.WithoutCancel(ctx), h)
 	return e.do(ctx, change("copy the lease into", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		return e.api.CopyToContainer(ctx, name, guest.LeaseDir, &archive, dockerapi.CopyToContainerOptions{})
+		return e.api.CopyToContainer(ctx, name, guest.LeaseDir, bytes.NewReader(archive.Bytes()), dockerapi.CopyToContainerOptions{})
 	})
 }

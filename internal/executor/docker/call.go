@@ -31,6 +31,8 @@ type request struct {
 	reason sandbox.Reason
 	// waits: the engine mostly waits for the sandbox, which needs no slot.
 	waits bool
+	// once: it is not made again after an internal error of the engine, which may have carried it out.
+	once bool
 	// late: nobody waits for its end, so that it comes after others.
 	late bool
 }
@@ -43,8 +45,34 @@ func change(verb, object string, reason sandbox.Reason) request {
 	return request{verb: verb, object: object, limit: changeLimit, changes: true, reason: reason}
 }
 
-// do makes one request: within a slot, within its deadline, with its error classified.
+// An engine answers 500 to most of its transient trouble as well as to what fails for good. So such a request is made
+// a few times before its failure counts.
+const (
+	tries      = 3
+	firstPause = 100 * time.Millisecond
+	pauseGrows = 5 // times, after each try
+)
+
+// do makes one request, again while the engine answers with an internal error, and classifies its error. call must be
+// idempotent unless r.once.
 func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
+	pause := firstPause
+	for n := 1; ; n++ {
+		err := e.try(ctx, r, call)
+		if r.once || n == tries || !cerrdefs.IsInternal(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause *= pauseGrows
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// try makes a request once: within a slot, within its deadline.
+func (e *Executor) try(ctx context.Context, r request, call func(context.Context) error) error {
 	if !r.waits {
 		if err := e.slots.take(ctx, r.late); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, err)

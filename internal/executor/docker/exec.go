@@ -127,6 +127,7 @@ func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helpe
 	if err != nil {
 		return "", dockerapi.HijackedResponse{}, err
 	}
+	r.once = true
 	conn, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.HijackedResponse, error) {
 		return e.hijack(ctx, made.ID)
 	})

@@ -189,7 +189,7 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref sandbox.Environme
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: pack the gateway of environment %s: %w", ref.EnvironmentID, err)
 	}
-	return e.importImage(ctx, reference, labels, &layer)
+	return e.importImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
 }
 
 // removeGateway removes an environment's gateway and all that it has; absent is success.

@@ -117,6 +117,7 @@ func (e *Executor) relay(ctx context.Context, ref sandbox.EnvironmentRef) (net.C
 	if err != nil {
 		return nil, err
 	}
+	r.once = true
 	conn, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.HijackedResponse, error) { return e.hijack(ctx, made.ID) })
 	if err != nil {
 		return nil, err

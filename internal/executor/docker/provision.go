@@ -49,8 +49,8 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleSeed, s.reference()); err != nil { // those of earlier images
-		return err
+	if err := e.removeImages(ctx, ref, roleSeed, s.reference()); err != nil {
+		e.log.WarnContext(ctx, "docker: removing the seeds of earlier images; they are removed with their environment", "environment", ref.EnvironmentID, "error", err)
 	}
 	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
 		return err

@@ -65,9 +65,6 @@ func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
 	if err := e.writeSeed(ctx, s, spool); err != nil {
 		return err
 	}
-	if _, err := spool.Seek(0, io.SeekStart); err != nil {
-		return sandbox.Errorf(sandbox.Failed, "docker: spool the seed of environment %s: %w", s.ref.EnvironmentID, err)
-	}
 	return e.importSeed(ctx, s, spool)
 }
 
@@ -89,12 +86,12 @@ func (e *Executor) findOwnImage(ctx context.Context, reference string, labels ma
 	return true, e.checkLabels("image", reference, found, labels)
 }
 
-func (e *Executor) importSeed(ctx context.Context, s seed, content io.Reader) error {
+func (e *Executor) importSeed(ctx context.Context, s seed, content io.ReadSeeker) error {
 	return e.importImage(ctx, s.reference(), environmentLabels(s.ref, roleSeed), content)
 }
 
 // importImage makes an image with one layer, a tar stream.
-func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.Reader) error {
+func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.ReadSeeker) error {
 	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
@@ -102,6 +99,9 @@ func (e *Executor) importImage(ctx context.Context, reference string, labels map
 	r := change("import image", reference, sandbox.ReasonCreationFailed)
 	r.limit = importLimit
 	return e.do(ctx, r, func(ctx context.Context) error {
+		if _, err := content.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
 		answer, err := e.api.ImageImport(ctx, dockerapi.ImageImportSource{Source: content, SourceName: "-"}, reference, opts)
 		if err != nil {
 			return err
@@ -160,12 +160,11 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 	if err != nil {
 		return err
 	}
-	remove := func() error {
-		ctx := context.WithoutCancel(ctx)
-		return e.do(ctx, change("remove", object, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			return e.api.ContainerRemove(ctx, made.ID, dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		})
-	}
+	defer func() {
+		if err := e.removeContainer(context.WithoutCancel(ctx), made.ID); err != nil {
+			e.log.WarnContext(ctx, "docker: removing a carrier; it is removed with its environment", "environment", s.ref.EnvironmentID, "container", made.ID, "error", err)
+		}
+	}()
 	for _, root := range sandbox.Roots {
 		r := read("copy "+root+" of", object)
 		r.limit = importLimit
@@ -178,10 +177,10 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 			return s.reown(content, tw, root[1:])
 		})
 		if err != nil && !isCode(err, sandbox.NotFound) {
-			return errors.Join(err, remove())
+			return err
 		}
 	}
-	return remove()
+	return nil
 }
 
 // reown copies a tar stream under dir and gives its entries to the sandbox's user.

@@ -2,11 +2,11 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -52,13 +52,21 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 			return err
 		}
 	}
-	removed := make(chan error, 1)
-	go func() { removed <- e.removeContainer(ctx, carrierName(spec.Handle)) }()
+	var discarding sync.WaitGroup
+	discarding.Go(func() { e.discardCarrier(ctx, spec.Handle) })
+	defer discarding.Wait()
 	out, err := e.openWayOut(ctx, spec)
-	if err == nil {
-		err = e.createAndStart(ctx, spec, s, out)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, <-removed)
+	return e.createAndStart(ctx, spec, s, out)
+}
+
+// discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
+func (e *Executor) discardCarrier(ctx context.Context, h sandbox.Handle) {
+	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
+		e.log.WarnContext(ctx, "docker: removing a carrier; it is removed with its sandbox", "sandbox", h.SandboxID, "error", err)
+	}
 }
 
 // findGuest finds the guest volume that Provision made. Its label also shows that this is the

@@ -1,0 +1,121 @@
+package docker_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// leasesThroughProxy is a lease engine with one environment, behind a proxy.
+func leasesThroughProxy(t *testing.T) (*leasing.Engine, *dockertest.Proxy, *world) {
+	t.Helper()
+	x, p := throughProxy(t)
+	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
+	behind := *w
+	behind.x = x
+	e, end := behind.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
+	t.Cleanup(func() { p.Set(nil); end() })
+	_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCustom, Image: w.image, Network: sandbox.NetworkNone}})
+	must(t, err)
+	return e, p, w
+}
+
+// failing counts the calls of the engine and answers 500 to the nth of them, from 1; 0 is none.
+func failing(n int64) (fault faulttest.Fault, calls *atomic.Int64, failed *atomic.Value) {
+	calls, failed = new(atomic.Int64), new(atomic.Value)
+	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if calls.Add(1) == n {
+			failed.Store(r.Method + " " + r.URL.Path)
+			faulttest.Error500(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	}, calls, failed
+}
+
+// TestAnInternalErrorOfTheEngineLosesNoLease answers 500 to each call of a spawn, one at a time.
+func TestAnInternalErrorOfTheEngineLosesNoLease(t *testing.T) {
+	t.Parallel()
+	e, p, w := leasesThroughProxy(t)
+	agent := 0
+	acquire := func() error {
+		agent++
+		_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", agent), EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+		return err
+	}
+	must(t, acquire()) // the executor has asked the engine who it is
+	fault, calls, _ := failing(0)
+	p.Set(fault)
+	must(t, acquire())
+	all := calls.Load()
+	if all < 5 {
+		t.Fatalf("a spawn makes %d calls, so the test sees too little", all)
+	}
+	for n := int64(1); n <= all; n++ {
+		fault, _, failed := failing(n)
+		p.Set(fault)
+		if err := acquire(); err != nil {
+			t.Errorf("500 to call %d of %d, %v: the lease is lost: %v", n, all, failed.Load(), err)
+		}
+		if failed.Load() == nil {
+			t.Errorf("call %d of %d was never made", n, all)
+		}
+	}
+	t.Logf("each of %d calls failed once", all)
+}
+
+func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) {
+	t.Parallel()
+	e, p, w := leasesThroughProxy(t)
+	acquire := sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"}
+	first, err := e.Acquire(t.Context(), acquire)
+	must(t, err)
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if r.Method == http.MethodDelete {
+			faulttest.Error500(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	})
+	if _, err := e.Release(t.Context(), sandbox.LeaseRef{ID: first.Lease.ID}); err != nil {
+		wantCode(t, err, sandbox.Failed) // it is expired, and its removal is tried again
+	}
+	second, err := e.Acquire(t.Context(), acquire)
+	must(t, err)
+	if second.Lease.Generation != 2 || second.Lease.SandboxID == first.Lease.SandboxID {
+		t.Errorf("generation %d in sandbox %s follows sandbox %s", second.Lease.Generation, second.Lease.SandboxID, first.Lease.SandboxID)
+	}
+	o, err := w.x.Inspect(t.Context(), sandbox.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, SandboxID: second.Lease.SandboxID, Instance: w.ref.Instance})
+	must(t, err)
+	if o.State != sandbox.StateRunning {
+		t.Errorf("the second generation is %s", o.State)
+	}
+}
+
+// TestAStartThatFailsForGoodIsTriedAFewTimesOnly: an engine answers 500 to it as well.
+func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
+	t.Parallel()
+	e, p, w := leasesThroughProxy(t)
+	var starts atomic.Int64
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if r.Method == http.MethodPost && filepath.Base(r.URL.Path) == "start" {
+			starts.Add(1)
+			faulttest.Error500(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	})
+	_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+	wantCode(t, err, sandbox.Failed)
+	if n := starts.Load(); n != 3 {
+		t.Errorf("it was started %d times, want 3", n)
+	}
+}
