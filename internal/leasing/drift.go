@@ -58,9 +58,11 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 			return err == nil, err
 		}
 	}
-	ran, err := recordOf(bounded, x, e.handle(s))
-	if err != nil {
-		return false, err
+	var l life
+	if absent || x.Capabilities().Records {
+		if l, err = lifeOf(bounded, x, e.handle(s)); err != nil {
+			return false, err
+		}
 	}
 	return false, e.store.Write(ctx, func(tx *ledger.Tx) error {
 		now, held, err := sandboxAndHold(tx, s.ID)
@@ -70,14 +72,14 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		if now.LastSequence != s.LastSequence || !observable(now, tx.Now) {
 			return nil
 		}
-		if err := e.followRecord(tx, now, ran); err != nil {
+		if err := e.followRecord(tx, now, l.ran); err != nil {
 			return err
 		}
 		if end := timeUp(now, held, tx.Now); end != nil {
 			// It ended itself by its own deadline, or the loop is about to: not drift.
 			err = e.endLease(tx, now, *end)
 		} else if absent {
-			err = e.vanish(tx, now, gone)
+			err = e.vanish(tx, now, gone, l)
 		} else {
 			err = e.record(tx, now, obs, differences)
 		}

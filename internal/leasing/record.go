@@ -2,6 +2,7 @@ package leasing
 
 import (
 	"context"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -12,7 +13,8 @@ import (
 // step was settled. What the ledger has counted of them is known by the number of the last one that it has
 // begun. A record that cannot be read leaves a step undone, which is then taken again.
 //
-// Of other backends it is asked, before a sandbox is removed, whether it had stopped before.
+// Another backend is asked before a sandbox is removed: whether it is there, or when it stopped or was removed. Where
+// nothing is known of one that is not there, its usage ends when it was last seen.
 
 // readRecord reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
 // cannot be killed it is read too: it may have stopped long before.
@@ -23,45 +25,84 @@ func readRecord(ctx context.Context, x *backend, t *task, h sandbox.Handle, out 
 	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.action != actKill:
 		return out
 	}
-	ran, err := recordOf(ctx, x, h)
+	if !x.Capabilities().Records && (t.action == actKill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
+		return out // kill has asked
+	}
+	l, err := lifeOf(ctx, x, h)
 	if err != nil && out.err == nil {
-		out.err = sandbox.Errorf(sandbox.Unavailable, "read when it ran: %w", err)
+		out.err = errUnknownLife(err)
 	}
-	if len(ran) > 0 {
-		out.ran, out.sampled = ran, false // it tells more than a sample
+	if len(l.ran) > 0 {
+		out.sampled = false // it tells more than a sample
 	}
+	out.life = l
 	return out
 }
 
-// recordOf returns when a sandbox ran where its backend records that, nil where nothing is known of it.
-func recordOf(ctx context.Context, x *backend, h sandbox.Handle) ([]sandbox.Incarnation, error) {
-	if !x.Capabilities().Records {
-		return nil, nil
-	}
-	return incarnations(ctx, x, h)
+func errUnknownLife(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "read when it ran: %w", err)
 }
 
-func incarnations(ctx context.Context, x *backend, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+// life is what a backend knows of when a sandbox ran and was there.
+type life struct {
+	ran []sandbox.Incarnation
+	// absent: the backend does not have the sandbox, since removedAt, which is zero where that is not known.
+	absent    bool
+	removedAt time.Time
+}
+
+func lifeOf(ctx context.Context, x *backend, h sandbox.Handle) (life, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	ran, err := x.Incarnations(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, nil
+		return life{absent: true}, nil
 	}
-	return ran, err
+	l := life{ran: ran}
+	if err == nil && len(ran) > 0 {
+		l.removedAt = ran[len(ran)-1].RemovedAt
+		l.absent = !l.removedAt.IsZero()
+	}
+	return l, err
 }
 
-// lastRan returns until when a sandbox ran that is to be removed, and its record with it. Failing to is no
-// error: it then ran until it is removed.
-func (e *Engine) lastRan(ctx context.Context, x *backend, t *task, h sandbox.Handle) []sandbox.Incarnation {
-	if t.row.Phase != sandbox.PhaseAwake || x.Capabilities().Records {
-		return nil
+// until returns the last moment at which a sandbox was there, as far as is known.
+func (l life) until(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+	switch {
+	case !l.absent:
+		return now
+	case l.removedAt.IsZero():
+		return max(s.ObservedAt, s.ReadyAt)
+	default:
+		return min(now, ledger.At(l.removedAt))
 	}
-	ran, err := incarnations(ctx, x, h)
-	if err != nil {
-		e.log.DebugContext(ctx, "leasing: asking when it ran", about(&t.row), "error", err)
+}
+
+// kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
+func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle) outcome {
+	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	if x.Capabilities().Records || t.row.Phase == sandbox.PhasePending {
+		return e.sampleBeside(bounded, x, t, h, x.Kill)
 	}
-	return ran
+	before, unknown := lifeOf(bounded, x, h)
+	out := e.sampleBeside(bounded, x, t, h, x.Kill)
+	out.life = before
+	switch {
+	case out.err == nil && unknown != nil: // whether it has removed anything is not known
+		out.err = errUnknownLife(unknown)
+	case out.err != nil && unknown == nil && !before.absent: // it may have removed the sandbox, and not all that it had
+		if after, err := lifeOf(ctx, x, h); err == nil && after.absent {
+			if after.removedAt.IsZero() {
+				after.removedAt = e.now()
+			}
+			if len(after.ran) == 0 {
+				after.ran = before.ran
+			}
+			out.life = after
+		}
+	}
+	return out
 }
 
 // followRecord counts what a sandbox is recorded to have run and was not counted before. Its caller saves the row.

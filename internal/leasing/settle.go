@@ -138,7 +138,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := tx.ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
 			return err
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseGone, tx.Now, sandbox.EventDeleted, nil)
+		return e.enterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
 	}
 }
 
@@ -189,13 +189,18 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		s.LastError = cause.Error()
 		return bury(tx, s, cannotBeKept)
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
-		return e.vanish(tx, s, cause)
+		return e.vanish(tx, s, cause, out.life)
 	case t.action == actSave:
 		return e.settleUnsaved(tx, s, t, out)
 	case t.action == actRenew && !sandbox.IsRetryable(cause):
 		// Nobody's use waits for what will never be told: the backend goes on by what it knows.
 		e.log.Warn("leasing: telling a sandbox that it is used", about(s), "error", cause)
 		return e.settleRenewed(tx, s, t, nil)
+	}
+	if t.action == actKill && out.absent { // what is left of it runs no more
+		if err := e.count(tx, s, sandbox.PhaseGone, out.until(s, tx.Now)); err != nil {
+			return err
+		}
 	}
 	s.Attempts++
 	s.LastError = cause.Error()
@@ -231,7 +236,7 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 
 // vanish records that the sandbox's own backend instance no longer has it, or not all of it, as cause says.
 // Usage ends when it was last there. What it may have left behind is still to be removed, which makes it gone.
-func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
+func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l life) error {
 	end, observed := ending{by: sandbox.EndedByVanished, code: sandbox.ReasonVanished, at: tx.Now, reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend)}, "absent"
 	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
 		end.code, end.reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
@@ -250,6 +255,9 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 		return err
 	}
 	s.ObservedAt = e.backends[s.Backend].lastThere(s, tx.Now)
+	if !l.removedAt.IsZero() {
+		s.ObservedAt = l.until(s, tx.Now)
+	}
 	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}

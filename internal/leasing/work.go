@@ -181,8 +181,7 @@ type outcome struct {
 	reading sandbox.Usage
 	// sampled: there is a reading.
 	sampled bool
-	// ran is when the backend says that the sandbox ran.
-	ran []sandbox.Incarnation
+	life
 	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
 	rest *sandbox.Observation
 	// restored is what /data was filled with, saved what was stored of it.
@@ -228,11 +227,7 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	case actDeliver:
 		out.err = e.deliver(ctx, x, &t.row)
 	case actKill:
-		ctx, cancel := context.WithTimeout(ctx, killTimeout)
-		defer cancel()
-		ran := e.lastRan(ctx, x, t, h)
-		out = e.sampleBeside(ctx, x, t, h, x.Kill)
-		out.ran = ran
+		out = e.kill(ctx, x, t, h)
 	}
 	return readRecord(ctx, x, t, h, out)
 }

@@ -233,6 +233,8 @@ type Incarnation struct {
 	StartedAt time.Time
 	// StoppedAt is zero while it runs. A paused sandbox runs.
 	StoppedAt time.Time
+	// RemovedAt is when the sandbox was removed, zero while it is there and where that is not known.
+	RemovedAt time.Time
 	// CPUTime is what it used, as far as that was recorded.
 	CPUTime time.Duration
 }
@@ -253,7 +255,8 @@ type Observer interface {
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)
 	// Incarnations returns when a sandbox ran, in order: where Capabilities.Records, as it was recorded at
-	// each start and stop, whoever else was away; elsewhere the last time alone, of a sandbox that is there.
+	// each start and stop, whoever else was away; elsewhere the last time alone, of a sandbox that is there or, with
+	// RemovedAt, of one whose end the backend still remembers. StartedAt is zero where that is forgotten.
 	// Errors: NotFound when nothing is known of it (any more).
 	Incarnations(ctx context.Context, h Handle) ([]Incarnation, error)
 	// Watch calls changed with the id of each of the ledger's sandboxes whose state changes, until

@@ -192,6 +192,11 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 // Incarnations implements sandbox.Observer: the engine knows of the last start and stop.
 func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
 	o, err := e.Inspect(ctx, h)
+	if isCode(err, sandbox.NotFound) {
+		if i := e.remembered(ctx, h); !i.RemovedAt.IsZero() {
+			return []sandbox.Incarnation{i}, nil
+		}
+	}
 	if err != nil || o.StartedAt.IsZero() {
 		return nil, err
 	}
@@ -200,6 +205,35 @@ func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 		i.StoppedAt = o.StoppedAt
 	}
 	return []sandbox.Incarnation{i}, nil
+}
+
+// recallLimit bounds the wait for events of the past: an engine whose clock is behind waits for them to come.
+const recallLimit = 2 * time.Second
+
+// remembered returns what the engine's own events tell of a sandbox that it no longer has. An engine remembers its
+// last 256 events, so that may be nothing.
+func (e *Executor) remembered(ctx context.Context, h sandbox.Handle) (i sandbox.Incarnation) {
+	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	defer cancel()
+	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)), dockerapi.Filter("container", sandboxName(h)))
+	messages, ended := e.api.Events(ctx, dockerapi.EventListOptions{
+		Filters: f, Since: "1", Until: strconv.FormatInt(time.Now().Unix()+1, 10),
+	})
+	for {
+		select {
+		case m := <-messages:
+			switch at := time.Unix(0, m.TimeNano).UTC(); m.Action {
+			case dockerapi.ActionStart:
+				i = sandbox.Incarnation{StartedAt: at}
+			case dockerapi.ActionDie:
+				i.StoppedAt = at
+			case dockerapi.ActionDestroy:
+				i.RemovedAt = at
+			}
+		case <-ended: // mostly by the end of the past; what came is true either way
+			return i
+		}
+	}
 }
 
 // memoryInUse leaves out page cache that the kernel may drop, as `docker stats` does for cgroup

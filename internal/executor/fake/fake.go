@@ -68,7 +68,9 @@ type Executor struct {
 	metered   []sandbox.Metered // nil: it counts nothing itself
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
-	removed map[string]*record // empty without records
+	removed map[string]*record // empty unless it records or remembers
+	// remembers: it tells of the last time that a removed sandbox ran.
+	remembers bool
 	// grace is how much longer than their limits sandboxes that keep time go unused; negative: they keep none.
 	grace time.Duration
 }
@@ -321,9 +323,12 @@ func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 func (x *Executor) remove(id string) {
 	if b, ok := x.boxes[id]; ok {
 		b.forget(x.now())
-		if x.records {
+		if x.records || x.remembers {
 			r := b.record // alone: a pointer into it would keep the box
 			r.stop(x.now())
+			if !x.records {
+				r.last().RemovedAt = x.now()
+			}
 			x.removed[id] = &r
 		}
 	}

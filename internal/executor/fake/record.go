@@ -51,6 +51,13 @@ func (x *Executor) Record() {
 	x.records = true
 }
 
+// Remember makes the backend tell when a sandbox ended that was removed, as a Docker Engine does from its events.
+func (x *Executor) Remember() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remembers = true
+}
+
 // Restart stops a sandbox and starts it again behind everybody's back.
 func (x *Executor) Restart(sandboxID string) {
 	x.mu.Lock()

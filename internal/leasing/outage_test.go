@@ -1,0 +1,131 @@
+package leasing_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// surveyPace is the pace of surveys: what is not known better ends when one has seen it last.
+const surveyPace = 30.0
+
+// used is what a world's leases are billed for, in seconds.
+func (w *world) used() float64 {
+	w.Helper()
+	report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return report.Total.AwakeSeconds + report.Total.AsleepSeconds
+}
+
+// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while nobody can record it. A backend that remembers
+// when it removed one is believed to the second; elsewhere usage ends when the sandbox was last seen.
+func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
+	const outage = 10 * time.Minute
+	short := func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(3 * time.Minute) }
+	for name, end := range map[string]struct {
+		// run ends ann's sandbox and returns once the loop has recorded that.
+		run func(w *world, l sandbox.Lease)
+		by  sandbox.EndedBy
+	}{
+		"TheReconcilerDiesOnceItHasRemovedTheSandbox": {func(w *world, l sandbox.Lease) {
+			w.stop()
+			dead, die := context.WithCancel(context.Background())
+			hung := w.newEngine(w.store)
+			w.backend.Fault(fake.OpKill, func(context.Context) error {
+				w.backend.Remove(l.SandboxID)
+				<-dead.Done()
+				return away
+			})
+			go func() { _, _ = hung.Release(dead, sandbox.LeaseRef{ID: annLease}) }()
+			synctest.Wait()
+			closed := make(chan struct{})
+			go func() { _ = hung.Close(); close(closed) }()
+			later(outage)
+			w.backend.Fault(fake.OpKill, nil)
+			w.startLoop()
+			later(time.Minute)
+			die()
+			<-closed
+		}, sandbox.EndedByRelease},
+		"ItIsRemovedByHandAndItsTTLPassesWhileTheReconcilerIsDown": {func(w *world, l sandbox.Lease) {
+			w.close()
+			w.backend.Remove(l.SandboxID)
+			later(outage)
+			w.open()
+			w.startLoop()
+			later(time.Minute)
+		}, sandbox.EndedByTTL},
+		"ItIsRemovedByHandAndItsLeaseLivesWhenTheReconcilerIsBack": {func(w *world, l sandbox.Lease) {
+			w.close()
+			w.backend.Remove(l.SandboxID)
+			later(time.Minute)
+			w.open()
+			w.startLoop()
+			later(time.Minute)
+		}, sandbox.EndedByVanished},
+		"WhatItHadBesideCannotBeRemovedForLong": {func(w *world, l sandbox.Lease) {
+			w.backend.Fault(fake.OpKill, func(context.Context) error {
+				w.backend.Remove(l.SandboxID)
+				return sandbox.Errorf(sandbox.Failed, "remove volume: device busy")
+			})
+			w.condition("game.finished", "")
+			later(outage)
+			w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+			w.backend.Fault(fake.OpKill, nil)
+			later(time.Minute)
+		}, sandbox.EndedByCondition},
+	} {
+		for _, remembers := range []bool{true, false} {
+			what := map[bool]string{true: "Remembered", false: "Forgotten"}[remembers]
+			t.Run(name+"/"+what, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					if remembers {
+						w.backend.Remember()
+					}
+					w.startLoop()
+					w.environment(short)
+					l := w.acquire(ann)
+					later(70 * time.Second)
+					existed := 70.0
+					end.run(w, l)
+					w.want(w.lease(annLease), sandbox.LeaseDestroyed, end.by)
+					least := existed - surveyPace
+					if remembers {
+						least = existed - 1
+					}
+					if used := w.used(); used < least || used > existed+1 {
+						t.Errorf("%.1f s are billed for a sandbox that existed for %.0f s", used, existed)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain: that its removal succeeds says nothing about when it went.
+func TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		later(time.Minute)
+		w.backend.Fail(fake.OpIncarnations, away)
+		w.condition("game.finished", "")
+		later(10 * time.Minute)
+		if l := w.lease(annLease); l.Status != sandbox.LeaseExpired || l.LastError == "" {
+			t.Errorf("it is %s, last error %q", l.Status, l.LastError)
+		}
+		w.backend.Fail(fake.OpIncarnations, nil)
+		later(time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		if used := w.used(); used < 60-surveyPace || used > 61 {
+			t.Errorf("%.1f s are billed for a sandbox that existed for 60 s", used)
+		}
+	})
+}
