@@ -2,11 +2,16 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -53,6 +58,9 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 		e.log.WarnContext(ctx, "docker: removing the seeds of earlier images; they are removed with their environment", "environment", ref.EnvironmentID, "error", err)
 	}
 	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
+		return err
+	}
+	if err := e.hideGuests(ctx, ref); err != nil {
 		return err
 	}
 	if spec.Network != sandbox.NetworkRestricted {
@@ -158,14 +166,36 @@ func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRe
 	return nil
 }
 
-func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
+// guestVolumes lists the volumes with an environment's guests: one for each release that made sandboxes of it.
+func (e *Executor) guestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) ([]*dockerapi.Volume, error) {
 	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
 		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
 	})
+	return found.Volumes, err
+}
+
+// hideGuests gives guests of earlier releases, which living sandboxes still run, the mode that new ones have. It can
+// where the engine's volumes are files that this program may change; elsewhere those sandboxes keep what they have.
+func (e *Executor) hideGuests(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	if !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+		return nil // the path may be another machine's
+	}
+	found, err := e.guestVolumes(ctx, ref)
+	for _, v := range found {
+		path := filepath.Join(v.Mountpoint, filepath.Base(guest.Path))
+		if err := os.Chmod(path, guestMode); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that no sandbox used yet is empty
+			e.log.Warn("docker: sandboxes of earlier releases keep a helper that their code can read: let them end", "environment", ref.EnvironmentID, "error", err)
+		}
+	}
+	return err
+}
+
+func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
+	found, err := e.guestVolumes(ctx, ref)
 	if err != nil {
 		return err
 	}
-	for _, v := range found.Volumes {
+	for _, v := range found {
 		if err := e.removeVolume(ctx, v.Name, environmentLabels(ref, roleGuest)); err != nil {
 			return err
 		}

@@ -29,10 +29,14 @@ type seed struct {
 	hash     string
 }
 
+// guestMode lets a sandbox run the guest and not read it: what cannot be read, the kernel lets no process of the same
+// user trace or open the memory of, from its first instruction on.
+const guestMode = 0o711
+
 func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
 	s := seed{ref: ref, image: img, guest: p}
 	s.uid, s.gid = c.IDs()
-	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d", s.uid, s.gid))
+	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d:%o", s.uid, s.gid, guestMode))
 	return s
 }
 
@@ -120,7 +124,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: 0o755, Size: int64(len(s.guest.binary))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: guestMode, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
 		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: s.uid, Gid: s.gid})

@@ -33,6 +33,7 @@ func testHardening(t *testing.T, cfg Config) {
 		"a bomb in the memory of /tmp is bounded":           tmpBomb,
 		"descriptors that are used up are the command's":    descriptorBomb,
 		"what fills its own directory stops nobody's files": fullTmp,
+		"no code reads or traces the helper of a command":   tracedCommands,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, w) })
 	}

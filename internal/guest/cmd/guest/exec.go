@@ -167,7 +167,7 @@ func start(c command, toStdout, toStderr io.Writer, left *shellStateOf) (*pumps,
 		}
 		defer stderr.Close()
 	}
-	pid, err := syscall.ForkExec(program, c.args, &syscall.ProcAttr{
+	pid, err := startAsVictim(program, c.args, syscall.ProcAttr{
 		Dir:   cwd,
 		Env:   env,
 		Files: []uintptr{0, stdout.Fd(), stderr.Fd()},

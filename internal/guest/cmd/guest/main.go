@@ -84,9 +84,6 @@ func main() {
 		runState(*toFile, *pipe)
 		return
 	}
-	if name == "exec" {
-		preferAsVictim()
-	}
 	harden()
 	out := wire.NewWriter(os.Stdout)
 	var r wire.Result
@@ -131,13 +128,6 @@ func harden() {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		fatal("become non-dumpable: %v", err)
 	}
-}
-
-// preferAsVictim makes the kernel, when memory runs out, end this process and the command that it
-// starts before it ends process 1 and with it the whole sandbox.
-func preferAsVictim() {
-	// It fails where the engine has set more already, which does as well.
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
 }
 
 func fatal(format string, args ...any) {
