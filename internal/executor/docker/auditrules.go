@@ -3,6 +3,7 @@ package docker
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ var auditRules = []auditRule{
 	{number: "S.4", title: "paths of the kernel are masked or read-only", finding: unmasked},
 	{number: "S.5", title: "running out of memory ends it", finding: when(func(a audited) bool { return a.host().OomKillDisable != nil && *a.host().OomKillDisable }, "the kernel may not end it when memory runs out")},
 	{number: "S.6", title: "no kernel settings, groups or shared containers are added", finding: extras},
+	{number: "S.7", title: "nothing in it can ping", finding: pings},
 }
 
 func when(broken func(audited) bool, finding string) func(audited) string {
@@ -297,7 +299,11 @@ func unmasked(a audited) string {
 func extras(a audited) string {
 	h := a.host()
 	var found []string
-	for what, n := range map[string]int{"kernel settings": len(h.Sysctls), "groups": len(h.GroupAdd), "volumes of other containers": len(h.VolumesFrom), "links": len(h.Links)} {
+	settings := maps.Clone(h.Sysctls)
+	for name := range sysctls() {
+		delete(settings, name) // rule S.7 holds it
+	}
+	for what, n := range map[string]int{"kernel settings": len(settings), "groups": len(h.GroupAdd), "volumes of other containers": len(h.VolumesFrom), "links": len(h.Links)} {
 		if n > 0 {
 			found = append(found, what)
 		}
@@ -307,4 +313,13 @@ func extras(a audited) string {
 	}
 	slices.Sort(found)
 	return "it is given " + strings.Join(found, ", ")
+}
+
+func pings(a audited) string {
+	for name, want := range sysctls() {
+		if have := a.host().Sysctls[name]; have != want && hasNetwork(a.container) {
+			return fmt.Sprintf("its kernel setting %s is %q and not %q", name, have, want)
+		}
+	}
+	return ""
 }

@@ -27,6 +27,7 @@ func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec) {
 	}
 	h.Runtime = c.Runtime
 	h.IpcMode = dockerapi.IPCModePrivate
+	h.Sysctls = sysctls()
 	h.OomScoreAdj = oomScore
 	h.LogConfig = dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
 	h.Tmpfs = tmpfs(spec, c)
@@ -39,6 +40,10 @@ func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec) {
 		Ulimits:    ulimits(spec, c),
 	}
 }
+
+// sysctls are the kernel settings of a container's own network. Engines let every process ping; a range of groups that
+// is empty lets none.
+func sysctls() map[string]string { return map[string]string{"net.ipv4.ping_group_range": "1 0"} }
 
 // pageSize is what a file's last page in memory may waste.
 const pageSize = 4096

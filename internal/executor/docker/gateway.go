@@ -158,6 +158,7 @@ func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *dockerapi.HostConfig
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges"},
 		IpcMode:        dockerapi.IPCModePrivate,
+		Sysctls:        sysctls(),
 		// It comes back by itself; until then its sandboxes are cut off.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},

@@ -145,6 +145,10 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 		}},
 		{"S.5", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.OomKillDisable = &no }},
 		{"S.6", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.GroupAdd = []string{"0"} }},
+		{"S.6", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Sysctls = map[string]string{"net.ipv4.ping_group_range": "1 0", "net.ipv4.ip_forward": "1"}
+		}},
+		{"S.7", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.NetworkMode, h.Sysctls = "bridge", nil }},
 	} {
 		t.Run(row.rule+"/"+strconv.Itoa(i), func(t *testing.T) {
 			c, h := *model.Config, *model.HostConfig

@@ -275,3 +275,16 @@ func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
 	}
 	must(t, w.x.Kill(t.Context(), spec.Handle))
 }
+
+// Engines let every process of a container ping, without a raw socket: it would learn who else is there.
+func TestASandboxWithAFullNetworkCannotPing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Keep(t, append(dockertest.BusyboxFiles(t), dockertest.File{Name: "probe", Mode: 0o755, Content: compileTestdata(t, "probe")}), "ENV PATH=/bin"))
+	spec := w.full()
+	must(t, w.x.Spawn(t.Context(), spec))
+	for _, address := range []string{"127.0.0.1", lan(t, name(spec.Handle)).Gateway} {
+		if said := w.exec(t, spec.Handle, "/probe", "ping", address); !strings.HasPrefix(said, "blocked: open a socket") {
+			t.Errorf("a ping of %s: %q", address, said)
+		}
+	}
+}

@@ -99,6 +99,7 @@ func main() {
 	try("kexec_load", sysKexec, 0, 0, 0, 0)
 	try("finit_module", sysFinitModule, open("/workspace"), text(""), 0)
 	try("raw socket", syscall.SYS_SOCKET, syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP)
+	try("ping socket", syscall.SYS_SOCKET, syscall.AF_INET, syscall.SOCK_DGRAM, syscall.IPPROTO_ICMP)
 	try("packet socket", syscall.SYS_SOCKET, syscall.AF_PACKET, syscall.SOCK_RAW, 0x0300)
 	try("ptrace process 1", syscall.SYS_PTRACE, 16, 1, 0, 0)
 	try("raise the limit of open files", syscall.SYS_PRLIMIT64, 0, 7, uintptr(unsafe.Pointer(&[2]uint64{1 << 21, 1 << 21})), 0)

@@ -13,6 +13,7 @@
 //	probe round <url>                          says the median of 200 requests, one after the other
 //	probe memory                               says what process 1 has in memory, in KiB
 //	probe packet                               raw and packet sockets
+//	probe ping <IPv4 address>                  a ping, and its answer
 //	probe resolve <server> <name>
 package main
 
@@ -74,6 +75,8 @@ func try(kind string, args []string) (string, error) {
 		return round(args[0])
 	case "memory":
 		return memory()
+	case "ping":
+		return ping(args[0])
 	case "packet":
 		return packet()
 	case "resolve":
@@ -243,4 +246,25 @@ func packet() (string, error) {
 		errs = append(errs, fmt.Errorf("%s: %w", name, err))
 	}
 	return "", errors.Join(errs...)
+}
+
+// ping asks without a raw socket, as every user may where the kernel's setting allows it.
+func ping(address string) (string, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, syscall.IPPROTO_ICMP)
+	if err != nil {
+		return "", fmt.Errorf("open a socket: %w", err)
+	}
+	defer syscall.Close(fd)
+	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: int64(timeout.Seconds())}); err != nil {
+		return "", err
+	}
+	const echoRequest = 8
+	to := syscall.SockaddrInet4{Addr: [4]byte(net.ParseIP(address).To4())}
+	if err := syscall.Sendto(fd, []byte{echoRequest, 0, 0, 0, 0, 0, 0, 1}, 0, &to); err != nil {
+		return "", fmt.Errorf("send: %w", err)
+	}
+	if _, _, err := syscall.Recvfrom(fd, make([]byte, 64), 0); err != nil {
+		return "", fmt.Errorf("receive: %w", err)
+	}
+	return "reached " + address, nil
 }
