@@ -45,7 +45,7 @@ var auditRules = []auditRule{
 	{number: "5.32", title: "no engine socket", finding: engineSocket},
 	{number: "S.1", title: "process 1 is the guest, with a deadline", finding: notTheGuest},
 	{number: "S.2", title: "logs are bounded", finding: logs},
-	{number: "S.3", title: "temporary directories are bounded, and nothing in them runs", finding: looseTmpfs},
+	{number: "S.3", title: "temporary directories are bounded, nothing in them runs, and process 1 sets their modes", finding: looseTmpfs},
 	{number: "S.4", title: "paths of the kernel are masked or read-only", finding: unmasked},
 	{number: "S.5", title: "running out of memory ends it", finding: when(func(a audited) bool { return a.host().OomKillDisable != nil && *a.host().OomKillDisable }, "the kernel may not end it when memory runs out")},
 	{number: "S.6", title: "no kernel settings, groups or shared containers are added", finding: extras},
@@ -284,6 +284,10 @@ func looseTmpfs(a audited) string {
 		sized := slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "size=") })
 		if !sized || !slices.Contains(list, "noexec") || !slices.Contains(list, "nosuid") || !slices.Contains(list, "nodev") {
 			return fmt.Sprintf("%s is mounted with %s", at, options)
+		}
+		owned := slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "uid=") })
+		if !owned {
+			return fmt.Sprintf("%s has the mode that the image has there: it does not belong to the sandbox's user, so process 1 cannot restore it", at)
 		}
 	}
 	return ""

@@ -52,11 +52,13 @@ const seccompOption = "seccomp="
 
 // tmpfs are the writable directories in memory. Nothing in them runs. What lies there is not freed by
 // ending whoever wrote it: they are never so large that together they leave a sandbox no memory.
+// Runtimes (runc 1.1) replace the mode by that of the image's directory. So the directories belong to the
+// sandbox's user, and process 1 restores the modes.
 func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement) map[string]string {
 	uid, gid := c.IDs()
 	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
-		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777", tmp),
+		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, uid, gid),
 		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, uid, gid),
 		// A mount of its own: code in the sandbox can neither replace it nor fill it from /run.
 		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), uid, gid),

@@ -140,6 +140,9 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 		{"S.3", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
 			h.Tmpfs = map[string]string{"/tmp": "rw,exec"}
 		}},
+		{"S.3", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Tmpfs = map[string]string{"/tmp": "rw,noexec,nosuid,nodev,size=32m,mode=1777"}
+		}},
 		{"S.4", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
 			h.MaskedPaths, h.ReadonlyPaths = []string{}, []string{}
 		}},

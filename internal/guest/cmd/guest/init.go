@@ -39,6 +39,9 @@ func runInit(deadline time.Time, config, egress string, pooled bool) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	timer := armDeadline(deadline)
+	if err := restoreModes(modes); err != nil {
+		fatal("%v", err)
+	}
 	if err := writeConfig(config); err != nil {
 		fatal("write %s: %v", configFile, err)
 	}
