@@ -98,9 +98,6 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	}
 	c.req, c.rec = req, newRecording(req, e.state != nil)
 	c.use, err = e.enterFor(ctx, r, commandTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
-		if err := checkEnv("exec", req.Env, s.Host.EnvBlocked); err != nil {
-			return err
-		}
 		if err := c.join(tx, s); err != nil {
 			return err
 		}
@@ -137,19 +134,11 @@ func programOf(req sandbox.ExecRequest) []string {
 	return req.Command
 }
 
-// checkEnv refuses variables that an environment blocks.
-func checkEnv(what string, env map[string]string, blocked []string) error {
-	var f []sandbox.Field
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if problem := sandbox.EnvProblem(name, blocked); problem != "" {
-			f = append(f, sandbox.Field{Name: "env." + name, Problem: problem})
-		}
-	}
-	return sandbox.InvalidFields(what, f)
-}
-
-// record stores a new command, with its event.
+// record stores a new command, with its event. Errors: Invalid where the environment does not allow it.
 func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
+	if err := s.Rules().Check("exec", x.EnvNames, x.RunAs); err != nil {
+		return err
+	}
 	data := map[string]any{"exec_id": x.ID, "program": x.Command[0], "timeout": x.Timeout.Duration()}
 	if x.Detached {
 		data["detached"] = true

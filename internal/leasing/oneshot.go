@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -20,7 +22,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 	if err != nil {
 		return res, err
 	}
-	if err := e.nameAgent(ctx, &r); err != nil {
+	if err := e.admitRun(ctx, &r); err != nil {
 		return res, err
 	}
 	ref := sandbox.LeaseRef{ID: sandbox.LeaseID(r.AgentDID, r.EnvironmentID), Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength))}
@@ -36,14 +38,18 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 	return e.runIn(ctx, ref, r)
 }
 
-// nameAgent gives a run that names no agent one of its own.
-func (e *Engine) nameAgent(ctx context.Context, r *sandbox.RunRequest) error {
-	if r.AgentDID != "" {
-		return nil
-	}
+// admitRun refuses a run that its environment does not allow, before a sandbox is made for it, and gives a run
+// that names no agent one of its own.
+func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	env, err := e.GetEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
 		return err
+	}
+	if err := env.Rules().Check("run", slices.Sorted(maps.Keys(r.Env)), r.User); err != nil {
+		return err
+	}
+	if r.AgentDID != "" {
+		return nil
 	}
 	if env.State != nil {
 		return sandbox.InvalidFields("run", []sandbox.Field{{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"}})

@@ -14,7 +14,7 @@ const maxProcessNames = 2 * sandbox.MaxProcesses
 
 // StartProcess implements sandbox.Processes.
 func (e *Engine) StartProcess(ctx context.Context, r sandbox.LeaseRef, spec sandbox.ProcessSpec) (sandbox.Process, error) {
-	spec, err := spec.Normalize(nil)
+	spec, err := spec.Normalize(sandbox.AnyRules())
 	if err != nil {
 		return sandbox.Process{}, err
 	}
@@ -43,7 +43,7 @@ func (e *Engine) StartProcess(ctx context.Context, r sandbox.LeaseRef, spec sand
 
 // newProcess returns a process that is to be started, or the one that runs with the same settings.
 func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ledger.Process, error) {
-	spec, err := spec.Normalize(s.Host.EnvBlocked)
+	spec, err := spec.Normalize(s.Rules())
 	if err != nil {
 		return nil, err
 	}

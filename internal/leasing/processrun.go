@@ -23,7 +23,7 @@ const (
 func declareProcesses(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.ProcessSpec) error {
 	var rows []*ledger.Process
 	for _, p := range declared {
-		p, err := p.Normalize(s.Host.EnvBlocked)
+		p, err := p.Normalize(s.Rules())
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,7 @@ func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbo
 			view, err = sameSession(tx, known, asked)
 			return err
 		}
-		if err := checkEnv("session", c.Env, s.Host.EnvBlocked); err != nil {
+		if err := s.Rules().Check("session", asked.EnvNames, c.User); err != nil {
 			return err
 		}
 		row := &ledger.Session{SandboxID: s.ID, ID: c.ID, LeaseID: r.ID, Generation: s.Generation, Asked: asked,

@@ -176,6 +176,11 @@ type Sandbox struct {
 	Retired *Retirement `gorm:"-"`
 }
 
+// Rules are those of the sandbox's environment for commands, as they were when the sandbox was asked for.
+func (s *Sandbox) Rules() sandbox.CommandRules {
+	return sandbox.EnvironmentSpec{HostAccess: s.Host, Confinement: s.Confinement}.Rules()
+}
+
 // Lease returns the id of the sandbox's lease, "" in a pool.
 func (s *Sandbox) Lease() string {
 	if s.LeaseID == nil {

@@ -91,11 +91,8 @@ func (c Confinement) fields() (f []Field) {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, Field{"confinement." + name, fmt.Sprintf(problem, args...)})
 	}
-	switch uid, gid, ok := c.ids(); {
-	case !ok:
-		bad("user", "must be uid:gid in numbers up to %d, not %q: names are not looked up in images", maxUserID, c.User)
-	case (uid == 0 || gid == 0) && !c.AllowRoot:
-		bad("user", "must not be root, as %q is: choose another, or set allow_root if the sandboxes must run as root", c.User)
+	if problem := userProblem(c.User, c.AllowRoot); problem != "" {
+		bad("user", "%s", problem)
 	}
 	if c.Runtime != "" && !runtimeName.MatchString(c.Runtime) {
 		bad("runtime", "must be the name of a runtime of the engine, such as runsc, not %q", c.Runtime)

@@ -18,7 +18,7 @@ const (
 type PostStart struct {
 	Command []string          `json:"command" doc:"The program and its arguments; no shell is involved."`
 	Env     map[string]string `json:"env,omitempty" doc:"Environment variables of the command, beside those of its sandbox; never secrets."`
-	User    string            `json:"user,omitempty" doc:"uid or uid:gid in numbers. Default: the sandbox's user."`
+	User    string            `json:"user,omitempty" doc:"uid or uid:gid in numbers; root needs the confinement's allow_root. Default: the sandbox's user."`
 	Timeout Duration          `json:"timeout,omitempty" doc:"The command and all it started end then, and so does its lease. Default 2m, at most 1h."`
 }
 
@@ -56,18 +56,11 @@ func (s EnvironmentSpec) postStartFields() (f []Field) {
 		if p.Timeout < Duration(time.Second) || p.Timeout > MaxPostStartTimeout {
 			f = append(f, Field{at + "timeout", fmt.Sprintf("must be between 1s and %s", MaxPostStartTimeout)})
 		}
-		if p.User != "" && !userPair.MatchString(p.User) {
-			f = append(f, Field{at + "user", fmt.Sprintf("must be uid or uid:gid in numbers, not %q: names are not looked up in images", p.User)})
-		}
 		for _, arg := range p.Command {
 			total += len(arg)
 		}
-		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
-			if problem := EnvProblem(name, s.EnvBlocked); problem != "" {
-				f = append(f, Field{at + "env." + name, problem})
-			}
-			total += len(name) + len(p.Env[name])
-		}
+		f = append(f, s.Rules().fields(at, slices.Sorted(maps.Keys(p.Env)), p.User)...)
+		total += envBytes(p.Env)
 	}
 	if total > MaxPostStartBytes {
 		f = append(f, Field{"post_start", fmt.Sprintf("holds %d bytes of arguments and variables, and at most %d are allowed: put a script into the image", total, MaxPostStartBytes)})

@@ -44,16 +44,15 @@ type ProcessSpec struct {
 	Command []string          `json:"command" doc:"The program and its arguments; no shell is involved."`
 	Env     map[string]string `json:"env,omitempty" doc:"Environment variables beside those of the sandbox. They are kept in the ledger as long as the process may start: never secrets."`
 	Cwd     string            `json:"cwd,omitempty" doc:"Below /workspace or /data. Default /workspace."`
-	User    string            `json:"user,omitempty" doc:"uid or uid:gid. Default: the sandbox's user."`
+	User    string            `json:"user,omitempty" doc:"uid or uid:gid in numbers; root needs the confinement's allow_root. Default: the sandbox's user."`
 	Restart Restart           `json:"restart,omitempty" enum:"no,always" doc:"What becomes of it when it ends by itself. Default no; a declared process starts again in any case when its sandbox was stopped meanwhile."`
 }
 
-// Normalize fills in defaults and checks a process. blocked are the variables that its environment refuses.
-// Errors: Invalid.
-func (p ProcessSpec) Normalize(blocked []string) (ProcessSpec, error) {
+// Normalize fills in defaults and checks a process by the rules of its sandbox. Errors: Invalid.
+func (p ProcessSpec) Normalize(rules CommandRules) (ProcessSpec, error) {
 	orDefault(&p.Cwd, "/workspace")
 	orDefault(&p.Restart, RestartNo)
-	f := p.fields("", blocked)
+	f := p.fields("", rules)
 	if f == nil {
 		p.Cwd, _ = CleanPath(p.Cwd) // which fields has checked
 	}
@@ -61,7 +60,7 @@ func (p ProcessSpec) Normalize(blocked []string) (ProcessSpec, error) {
 }
 
 // fields checks a process whose fields are named below prefix.
-func (p ProcessSpec) fields(prefix string, blocked []string) []Field {
+func (p ProcessSpec) fields(prefix string, rules CommandRules) []Field {
 	f := checkEnvironmentID(nil, prefix+"name", p.Name)
 	if len(p.Command) == 0 || p.Command[0] == "" {
 		f = append(f, Field{prefix + "command", "must name a program"})
@@ -74,12 +73,7 @@ func (p ProcessSpec) fields(prefix string, blocked []string) []Field {
 	if p.Restart != "" && p.Restart != RestartNo && p.Restart != RestartAlways {
 		f = append(f, Field{prefix + "restart", fmt.Sprintf("must be no or always, not %q", p.Restart)})
 	}
-	for name := range p.Env {
-		if problem := EnvProblem(name, blocked); problem != "" {
-			f = append(f, Field{prefix + "env." + name, problem})
-		}
-	}
-	return f
+	return append(f, rules.fields(prefix, slices.Sorted(maps.Keys(p.Env)), p.User)...)
 }
 
 // processFields checks the processes that an environment declares.
@@ -90,7 +84,7 @@ func (s EnvironmentSpec) processFields() (f []Field) {
 	seen := make(map[string]bool, len(s.Processes))
 	for i, p := range s.Processes {
 		prefix := fmt.Sprintf("processes[%d].", i)
-		f = append(f, p.fields(prefix, s.EnvBlocked)...)
+		f = append(f, p.fields(prefix, s.Rules())...)
 		if seen[p.Name] {
 			f = append(f, Field{prefix + "name", fmt.Sprintf("%q is the name of another process", p.Name)})
 		}

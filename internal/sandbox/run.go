@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -38,8 +39,8 @@ type ExecRequest struct {
 	Env    map[string]string
 	// Cwd must lie in one of Roots. Default: /workspace, or the session's.
 	Cwd string
-	// User is "uid" or "uid:gid", a group that is not named having the user's number; default is the
-	// sandbox's user.
+	// User is "uid" or "uid:gid" in numbers; the group's default is the user's number. Default: the sandbox's
+	// user. Root is refused unless the environment's confinement allows it.
 	User string
 	// Timeout ends the command and all it started; its exit code is then ExitTimeout.
 	// Default: DefaultExecTimeout; at most 24 h. There is no least: a probe may have a second.
@@ -83,11 +84,7 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	if r.Timeout < 0 || r.Timeout > Duration(24*60*60*1e9) {
 		f = append(f, Field{"timeout", "must be between 0s and 24h"})
 	}
-	for name := range r.Env {
-		if problem := EnvProblem(name, nil); problem != "" {
-			f = append(f, Field{"env." + name, problem})
-		}
-	}
+	f = append(f, AnyRules().fields("", slices.Sorted(maps.Keys(r.Env)), r.User)...)
 	return r, InvalidFields("exec", f)
 }
 

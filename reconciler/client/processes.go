@@ -17,7 +17,7 @@ func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox
 	if err != nil {
 		return x, err
 	}
-	if p, err = p.Normalize(nil); err != nil {
+	if p, err = p.Normalize(sandbox.AnyRules()); err != nil {
 		return x, err
 	}
 	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/processes" + fence(r), body: p, slow: true, once: true}, &x)

@@ -11,7 +11,7 @@ type CreateSession struct {
 	ID   string            `json:"id,omitempty" doc:"Names one session of the sandbox, for ever; the same request under the same id is the same session. Issued without."`
 	Env  map[string]string `json:"env,omitempty" doc:"Its variables at first. Their values lie sealed in the ledger and stand in no answer."`
 	Cwd  string            `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
-	User string            `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\". Default 1000:1000."`
+	User string            `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
 }
 
 // SessionClosed is the last event of a stream of a recording: there will be no other.

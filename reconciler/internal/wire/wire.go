@@ -175,7 +175,7 @@ type ExecRequest struct {
 	Source        sandbox.EventSource `json:"source,omitempty" enum:"user,agent,system" doc:"Who gives the command to a session. Default agent."`
 	Env           map[string]string   `json:"env,omitempty"`
 	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
-	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\". Default 1000:1000."`
+	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
 	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
 	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
 	Stdin         string              `json:"stdin,omitempty"`
