@@ -53,7 +53,7 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 
 // spent returns the gross cost of an environment in a month, so far.
 func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD, error) {
-	sum, err := tx.SpentOnDays(environmentID, dayOf(month.from), dayOf(month.to))
+	sum, err := tx.SpentInMonth(environmentID, monthName(dayOf(month.from)))
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +65,7 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD,
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {
-			sum += x.usage(p, books[p.PriceBookID]).Cost.Total()
+			sum += x.cost(p, books[p.PriceBookID])
 		}
 	}
 	return sum, err

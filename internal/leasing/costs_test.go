@@ -30,6 +30,7 @@ func TestCostsAreTheSumOfUsagePeriods(t *testing.T) {
 			if rapid.IntRange(0, 2).Draw(r, "roll up") == 0 {
 				b.rollUp()
 			}
+			b.checkSums()
 		}
 		for range 4 {
 			q := b.query()
@@ -138,13 +139,25 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 			s.MemoryMB = rapid.Int64Range(64, 32768).Draw(r, "memory")
 			s.Instance = fmt.Sprint("engine", rapid.IntRange(1, 2).Draw(r, "engine"))
 			b.sandboxes = append(b.sandboxes, s)
-			if err := tx.CreateSandbox(s); err != nil {
+			err := tx.CreateSandbox(s)
+			err = errors.Join(err, tx.CreateLease(&ledger.Lease{ID: lease, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Generation: s.Generation, SandboxID: s.ID}))
+			if err != nil {
 				return err
 			}
 		}
-		return nil
+		return b.addBudget(tx, "e1")
 	})
 	return b
+}
+
+// addBudget gives an environment a budget that never refuses a lease.
+func (b *bill) addBudget(tx *ledger.Tx, environmentID string) error {
+	env, err := tx.Environment(environmentID)
+	if err != nil {
+		return err
+	}
+	env.Spec.Budget = &sandbox.Budget{Monthly: 1e9 * sandbox.USD}
+	return tx.SaveEnvironment(env)
 }
 
 func (b *bill) write(fn func(tx *ledger.Tx) error) {
@@ -248,6 +261,40 @@ func (b *bill) check(q sandbox.CostQuery) sandbox.CostRow {
 		}
 	}
 	return got
+}
+
+// checkSums compares what leases cost, and what the budget of this month has spent, with the usage periods. Both are
+// read from sums of ended usage.
+func (b *bill) checkSums() {
+	b.Helper()
+	for _, s := range b.sandboxes {
+		lease, err := b.engine.GetLease(b.Context(), s.Lease())
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := sandbox.CostQuery{EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID}
+		if want := b.gross(q); lease.Cost != want {
+			b.Fatalf("lease %s costs %s; its usage periods cost %s", lease.ID, lease.Cost, want)
+		}
+	}
+	env, err := b.engine.GetEnvironment(b.Context(), "e1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	month := time.Date(b.now.Year(), b.now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	if want := b.gross(sandbox.CostQuery{EnvironmentID: "e1", From: month}); env.BudgetUse.Spent != want {
+		b.Fatalf("of the budget of %s %s are spent; the usage periods cost %s", env.BudgetUse.Month, env.BudgetUse.Spent, want)
+	}
+}
+
+// gross adds up the selected usage periods.
+func (b *bill) gross(q sandbox.CostQuery) sandbox.NanoUSD {
+	b.Helper()
+	var sum sandbox.CostRow
+	for _, p := range b.periods(q) {
+		b.addUp(&sum, &p, q)
+	}
+	return sum.Gross
 }
 
 // periods returns the selected sandboxes' usage periods.

@@ -121,14 +121,11 @@ func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.In
 func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.Incarnation) error {
 	if i.Number > s.Incarnation {
 		s.Incarnation, s.CPUMark = i.Number, 0
-		counted, err := tx.PeriodsOf([]string{s.ID})
+		counted, err := tx.LastUsed(s.ID)
 		if err != nil {
 			return err
 		}
-		at := max(ledger.At(i.StartedAt), s.LeasedAt)
-		for _, p := range counted {
-			at = max(at, p.EndedAt)
-		}
+		at := max(ledger.At(i.StartedAt), s.LeasedAt, counted)
 		if err := e.count(tx, s, sandbox.PhaseAwake, at); err != nil {
 			return err
 		}

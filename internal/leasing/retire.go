@@ -134,9 +134,7 @@ func (e *Engine) retireSandboxes(tx *ledger.Tx, before ledger.Time) (done Retire
 			return done, true, err
 		}
 	}
-	events, err := tx.RetireSandboxes(rows, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
-		return costsBySandbox(tx, periods)
-	}, outputObjects)
+	events, err := tx.RetireSandboxes(rows, outputObjects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == retireSandboxes, err
 }

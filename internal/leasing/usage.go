@@ -3,6 +3,7 @@ package leasing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"math/bits"
 	"slices"
@@ -86,74 +87,112 @@ func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part,
 
 // usage returns what a part of one day comes to.
 func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage {
-	u := ledger.Usage{CPU: x.cpu}
-	length := x.to - x.from
-	if p.State == sandbox.PhaseAwake {
-		u.Awake = ledger.Span(length)
-		u.Memory, u.Disk = p.MemoryMB*int64(length)/1000, p.DiskMB*int64(length)/1000
-	} else {
-		u.Asleep = ledger.Span(length)
-	}
-	awake, asleep, cpu := u.Awake.Duration().D(), u.Asleep.Duration().D(), u.CPU.Duration().D()
-	u.Cost = pricing.Charge(book, p.Resources(), awake, asleep, cpu)
-	u.Shadow = pricing.Charge(pricing.Cloudflare(), p.Resources(), awake, asleep, cpu)
+	awake, asleep := x.lengths(p)
+	u := ledger.Usage{Awake: awake, Asleep: asleep, CPU: x.cpu}
+	u.Memory, u.Disk = p.MemoryMB*int64(awake)/1000, p.DiskMB*int64(awake)/1000
+	u.Cost = x.charge(p, book)
+	u.Shadow = x.charge(p, pricing.Cloudflare())
 	return u
 }
 
-// costsOf returns the gross cost so far of each of the given sandboxes.
-func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
-	periods, err := tx.PeriodsOf(sandboxIDs)
-	if err != nil {
-		return nil, err
-	}
-	return costsBySandbox(tx, periods)
+// cost returns the gross cost of a part of one day.
+func (x part) cost(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.NanoUSD {
+	return x.charge(p, book).Total()
 }
 
-// costsBySandbox returns what usage periods come to, by sandbox.
-func costsBySandbox(tx *ledger.Tx, periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
-	books, err := tx.PriceBooks()
+func (x part) charge(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.Charges {
+	awake, asleep := x.lengths(p)
+	return pricing.Charge(book, p.Resources(), awake.Duration().D(), asleep.Duration().D(), x.cpu.Duration().D())
+}
+
+// lengths returns for how long a part was awake and asleep, one of which is 0.
+func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
+	if p.State == sandbox.PhaseAwake {
+		return ledger.Span(x.to - x.from), 0
+	}
+	return 0, ledger.Span(x.to - x.from)
+}
+
+// costsOf returns the gross cost so far of each of the given sandboxes: the sum of what has ended, and what is not in
+// that sum yet.
+func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+	costs, err := tx.SandboxCosts(sandboxIDs)
 	if err != nil {
 		return nil, err
 	}
-	costs := make(map[string]sandbox.NanoUSD)
+	periods, err := tx.UnsettledPeriods(sandboxIDs)
+	if err != nil {
+		return nil, err
+	}
+	return costs, addCosts(tx, costs, periods)
+}
+
+// addCosts adds what usage periods cost to the sums of their sandboxes.
+func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.UsagePeriod) error {
+	if len(periods) == 0 {
+		return nil
+	}
+	books, err := tx.PriceBooks()
 	for i := range periods {
 		p := &periods[i]
 		for day := range days(p, tx.Now) {
-			costs[p.SandboxID] += day.usage(p, books[p.PriceBookID]).Cost.Total()
+			costs[p.SandboxID] += day.cost(p, books[p.PriceBookID])
 		}
 	}
-	return costs, nil
+	return err
 }
 
-// rollUpBatch bounds one write, so that nobody waits long for it.
+// rollUpBatch bounds one write, so that no other write waits long for it.
 const rollUpBatch = 2000
 
-// RollUp counts the usage that has ended since it last ran in the days that it belongs to. It may
-// be called at any time, by any number of engines: each period is counted once.
+// RollUp adds the usage that has ended since it last ran to the sums of its days, months and sandboxes. It may be
+// called at any time, by any number of engines: each period is counted once.
 func (e *Engine) RollUp(ctx context.Context) error {
-	for {
-		taken := 0
-		err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-			periods, err := tx.TakeUnrolled(rollUpBatch)
-			taken = len(periods)
-			if err != nil || taken == 0 {
+	for _, step := range []func(*ledger.Tx) (int, error){rollUp, settleEarlier} {
+		for {
+			taken := 0
+			err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+				taken, err = step(tx)
 				return err
-			}
-			books, err := tx.PriceBooks()
+			})
 			if err != nil {
 				return err
 			}
-			return tx.AddCostDays(costDays(periods, books), accountDays(periods))
-		})
-		if err != nil || taken < rollUpBatch {
-			return err
+			if taken < rollUpBatch {
+				break
+			}
 		}
 	}
+	return nil
 }
 
-// costDays sums ended periods by day, lease and account.
-func costDays(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) []ledger.CostDay {
-	sums := make(map[[4]string]*ledger.CostDay)
+// rollUp counts a batch of usage periods, and returns how many.
+func rollUp(tx *ledger.Tx) (int, error) {
+	periods, err := tx.TakeUnrolled(rollUpBatch)
+	if err != nil || len(periods) == 0 {
+		return 0, err
+	}
+	books, err := tx.PriceBooks()
+	if err != nil {
+		return 0, err
+	}
+	byDay, bySandbox := sumUp(periods, books)
+	return len(periods), errors.Join(tx.AddCostDays(byDay, accountDays(periods)), tx.AddSandboxCosts(bySandbox))
+}
+
+// settleEarlier adds a batch of periods, which a program without sums of sandboxes has counted by day, to these sums.
+func settleEarlier(tx *ledger.Tx) (int, error) {
+	periods, err := tx.TakeUnsettled(rollUpBatch)
+	if err != nil {
+		return 0, err
+	}
+	costs := make(map[string]sandbox.NanoUSD)
+	return len(periods), errors.Join(addCosts(tx, costs, periods), tx.AddSandboxCosts(costs))
+}
+
+// sumUp sums ended periods by day, lease and account, and their gross cost by sandbox.
+func sumUp(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) ([]ledger.CostDay, map[string]sandbox.NanoUSD) {
+	sums, costs := make(map[[4]string]*ledger.CostDay), make(map[string]sandbox.NanoUSD)
 	for i := range periods {
 		p := &periods[i]
 		generations := p.Generations
@@ -168,12 +207,14 @@ func costDays(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) 
 			u := x.usage(p, books[p.PriceBookID])
 			u.Generations, generations = generations, 0
 			sum.Usage = sum.Plus(u)
+			costs[p.SandboxID] += u.Cost.Total()
 		}
 	}
-	return slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
+	byDay := slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
 		return cmp.Or(strings.Compare(a.Month, b.Month), strings.Compare(a.EnvironmentID, b.EnvironmentID), strings.Compare(a.LeaseID, b.LeaseID),
 			strings.Compare(a.Instance, b.Instance), strings.Compare(a.Day, b.Day))
 	})
+	return byDay, costs
 }
 
 // accountDays returns the price books with which the usage of each day was begun last.

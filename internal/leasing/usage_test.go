@@ -318,6 +318,31 @@ func (m *meter) check() {
 	if want != report.Total.Gross {
 		m.Fatalf("it cost %s, the periods cost %s", report.Total.Gross, want)
 	}
+	m.checkLeases()
+}
+
+// checkLeases compares what each lease costs with its usage periods, in its present generation.
+func (m *meter) checkLeases() {
+	m.Helper()
+	leases, err := m.engine.ListLeases(m.Context(), sandbox.LeaseFilter{})
+	m.allow(err)
+	sums := &bill{T: m.T, now: m.host.Now()}
+	err = m.store.Read(m.Context(), func(tx *ledger.Tx) error {
+		sums.books, err = tx.PriceBooks()
+		for _, l := range leases {
+			periods, err2 := tx.PeriodsOf([]string{l.SandboxID})
+			err = errors.Join(err, err2)
+			var want sandbox.CostRow
+			for i := range periods {
+				sums.addUp(&want, &periods[i], sandbox.CostQuery{})
+			}
+			if l.RetiredAt.IsZero() && l.Cost != want.Gross {
+				m.Fatalf("lease %s costs %s; its usage periods cost %s", l.ID, l.Cost, want.Gross)
+			}
+		}
+		return err
+	})
+	m.allow(err)
 }
 
 // checkUse compares what is reported with what was measured.

@@ -47,19 +47,16 @@ func (tx *Tx) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 // costDayBatch bounds the variables of one INSERT.
 const costDayBatch = 200
 
-// AddCostDays adds usage to the days that it belongs to, and notes the price books of the days.
+// AddCostDays adds usage to the days that it belongs to, and to their months, and notes the price books of the days.
 func (tx *Tx) AddCostDays(days []CostDay, books []AccountDay) error {
 	if len(days) == 0 {
 		return nil
 	}
-	sums := make(map[string]any)
-	for _, c := range usageColumns {
-		sums[c] = gorm.Expr("cost_days." + c + " + excluded." + c)
+	key := []string{"month", "environment_id", "lease_id", "instance", "day"}
+	err := tx.db.Clauses(addTo("cost_days", key, usageColumns...)).CreateInBatches(days, costDayBatch).Error
+	if err == nil {
+		err = tx.addCostMonths(days)
 	}
-	err := tx.db.Clauses(clause.OnConflict{
-		Columns:   []clause.Column{{Name: "month"}, {Name: "environment_id"}, {Name: "lease_id"}, {Name: "instance"}, {Name: "day"}},
-		DoUpdates: clause.Assignments(sums),
-	}).CreateInBatches(days, costDayBatch).Error
 	if err == nil {
 		err = tx.db.Clauses(clause.OnConflict{
 			Columns:   []clause.Column{{Name: "instance"}, {Name: "day"}},
@@ -137,13 +134,4 @@ func (tx *Tx) AccountDays(from, to string) ([]AccountDay, error) {
 		db = db.Where("day < ?", to)
 	}
 	return find[AccountDay](db)
-}
-
-// SpentOnDays returns the gross cost that cost_days counts for an environment from one day to before
-// another.
-func (tx *Tx) SpentOnDays(environmentID, from, to string) (sandbox.NanoUSD, error) {
-	var spent sandbox.NanoUSD
-	err := tx.db.Table("cost_days").Select("CAST(coalesce(SUM(cost), 0) AS BIGINT)").
-		Where("environment_id = ? AND day >= ? AND day < ?", environmentID, from, to).Scan(&spent).Error
-	return spent, unavailable("reading costs", err)
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"strconv"
 
 	"gorm.io/gorm"
@@ -10,6 +11,17 @@ import (
 func (s *Store) OnQuery(seen func(sql string, vars []any)) error {
 	record := func(db *gorm.DB) { seen(db.Statement.SQL.String(), db.Statement.Vars) }
 	return s.reads.Callback().Query().After("gorm:query").Register("test:on_query", record)
+}
+
+// OnRead calls seen with each statement that reads, also those of transactions that write.
+func (s *Store) OnRead(seen func(sql string, vars []any)) error {
+	record := func(db *gorm.DB) { seen(db.Statement.SQL.String(), db.Statement.Vars) }
+	var failed []error
+	for _, db := range []*gorm.DB{s.reads, s.writes} {
+		failed = append(failed, db.Callback().Query().After("gorm:query").Register("test:on_read", record),
+			db.Callback().Row().After("gorm:row").Register("test:on_read", record))
+	}
+	return errors.Join(failed...)
 }
 
 // BoundPages makes a SQLite ledger's disk full at so many pages of 4 KiB, and at no fewer than there are now.

@@ -85,7 +85,7 @@ func (tx *Tx) RetainedSince(ttl Span) (Time, error) {
 func (tx *Tx) Retirable(before Time, limit int) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
-		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at = 0)").
+		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
 		Order("destroyed_at").Limit(limit))
 }
 
@@ -97,9 +97,9 @@ func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them, their commands and processes, and their sessions. Their recordings and samples of usage are purged before. costs sums what the periods come to, by sandbox; objects names
-// what a command may have left in the bucket. It returns how many events it removed.
-func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[string]sandbox.NanoUSD, error), objects func(*Exec) []string) (int64, error) {
+// to stay of them, their commands and processes, and their sessions. Their recordings and samples of usage are purged
+// before. objects names what a command may have left in the bucket. It returns how many events it removed.
+func (tx *Tx) RetireSandboxes(rows []Sandbox, objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -117,21 +117,39 @@ func (tx *Tx) RetireSandboxes(rows []Sandbox, costs func([]UsagePeriod) (map[str
 	if err != nil {
 		return 0, err
 	}
-	var periods []UsagePeriod
-	if err := tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING *", ids).Scan(&periods).Error; err != nil {
-		return 0, unavailable("removing usage", err)
-	}
-	sums, err := costs(periods)
+	usage, err := tx.removeUsage(ids)
 	if err != nil {
 		return 0, err
 	}
-	if err := tx.create(tx.retirements(rows, events, sums)); err != nil {
+	if err := tx.create(tx.retirements(rows, events, usage.costs)); err != nil {
 		return 0, err
 	}
 	if _, err := rowCount("retiring sandboxes", tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
 		return 0, err
 	}
-	return int64(len(events)), tx.noteRemoved(events, periods)
+	return int64(len(events)), tx.noteRemoved(events, usage.until)
+}
+
+// removedUsage is what matters of usage that was removed.
+type removedUsage struct {
+	until Time // when the last of it ended
+	costs map[string]sandbox.NanoUSD
+}
+
+// removeUsage removes the usage periods of sandboxes, all of which their sums count, and the sums.
+func (tx *Tx) removeUsage(sandboxIDs []string) (u removedUsage, err error) {
+	if u.costs, err = tx.SandboxCosts(sandboxIDs); err != nil {
+		return u, err
+	}
+	var ends []Time
+	err = tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).Scan(&ends).Error
+	if err == nil {
+		err = tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&SandboxCost{}).Error
+	}
+	for _, at := range ends {
+		u.until = max(u.until, at)
+	}
+	return u, unavailable("removing usage", err)
 }
 
 // retirements are what stays of sandboxes.
@@ -169,19 +187,19 @@ func (tx *Tx) purge(where string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int64(len(events)), tx.noteRemoved(events, nil)
+	return int64(len(events)), tx.noteRemoved(events, 0)
 }
 
 // noteRemoved notes that not all events up to the last of these can be replayed, and that usage is
-// kept by day only up to the end of the last of these periods. Neither ever goes back.
-func (tx *Tx) noteRemoved(events []removedEvent, periods []UsagePeriod) error {
+// kept by day only up to a moment, 0 for none. Neither ever goes back.
+func (tx *Tx) noteRemoved(events []removedEvent, usage Time) error {
 	var purged int64
 	for _, e := range events {
 		purged = max(purged, e.ID)
 	}
 	var detail Time
-	for _, p := range periods {
-		detail = max(detail, p.EndedAt+1)
+	if usage != 0 {
+		detail = usage + 1
 	}
 	if purged == 0 && detail == 0 {
 		return nil

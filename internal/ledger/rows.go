@@ -264,7 +264,7 @@ type UsagePeriod struct {
 	StartedAt     Time
 	EndedAt       Time
 	CPU           Span
-	// RolledAt is since when cost_days counts it, 0 before.
+	// RolledAt is since when cost_days and sandbox_costs count it, 0 before. It is negative when only cost_days does.
 	RolledAt Time
 	// Generations is 1 when a generation's usage begins with it. A pool's usage is of none.
 	Generations int64

@@ -13,7 +13,7 @@ import (
 // tables are all that a ledger has, each after those that it refers to.
 var tables = []string{
 	"ledgers", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
-	"deliveries", "usage_periods", "cost_days", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
+	"deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
 	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "processes", "usage_samples", "tokens", "logins",
 }
 

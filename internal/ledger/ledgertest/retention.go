@@ -39,12 +39,14 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		return tx.SaveSandbox(gone)
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
-		if _, err = tx.TakeUnrolled(10); err != nil {
+		_, err = tx.TakeUnrolled(10)
+		for _, cost := range []sandbox.NanoUSD{40, 2} {
+			err = errors.Join(err, tx.AddSandboxCosts(map[string]sandbox.NanoUSD{gone.ID: cost}))
+		}
+		if err != nil {
 			return err
 		}
-		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, func(periods []ledger.UsagePeriod) (map[string]sandbox.NanoUSD, error) {
-			return map[string]sandbox.NanoUSD{gone.ID: sandbox.NanoUSD(41 + len(periods))}, nil
-		}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
+		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {

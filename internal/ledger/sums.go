@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"gorm.io/gorm/clause"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Sums of ended usage, so that reading a lease or checking a budget takes the same time after one usage period as
+// after a thousand. A period is in all of them, or in none: those that are in none are read beside the sums.
+
+// CostMonth is a row of cost_months: the gross cost of an environment's days of one month.
+type CostMonth struct {
+	EnvironmentID string `gorm:"primaryKey"`
+	Month         string `gorm:"primaryKey"` // 2006-01
+	Cost          sandbox.NanoUSD
+}
+
+// SandboxCost is a row of sandbox_costs: the gross cost of a sandbox's ended usage.
+type SandboxCost struct {
+	SandboxID string `gorm:"primaryKey"`
+	Cost      sandbox.NanoUSD
+}
+
+// SpentInMonth returns the gross cost that cost_days counts for an environment in a month ("2006-01").
+func (tx *Tx) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
+	row, err := first[CostMonth](tx, "environment_id = ? AND month = ?", environmentID, month)
+	if err != nil || row == nil {
+		return 0, err
+	}
+	return row.Cost, nil
+}
+
+// addCostMonths adds days to the sums of their months.
+func (tx *Tx) addCostMonths(days []CostDay) error {
+	sums := make(map[CostMonth]sandbox.NanoUSD)
+	for i := range days {
+		sums[CostMonth{EnvironmentID: days[i].EnvironmentID, Month: days[i].Month}] += days[i].Cost.Total()
+	}
+	rows := make([]CostMonth, 0, len(sums))
+	for row, cost := range sums {
+		row.Cost = cost
+		rows = append(rows, row)
+	}
+	return tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+}
+
+// SandboxCosts returns what sandbox_costs counts for the given sandboxes.
+func (tx *Tx) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+	rows, err := find[SandboxCost](tx.db.Where("sandbox_id IN ?", sandboxIDs))
+	costs := make(map[string]sandbox.NanoUSD, len(rows))
+	for _, r := range rows {
+		costs[r.SandboxID] = r.Cost
+	}
+	return costs, err
+}
+
+// AddSandboxCosts adds the cost of ended usage to the sums of its sandboxes.
+func (tx *Tx) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
+	if len(costs) == 0 {
+		return nil
+	}
+	rows := make([]SandboxCost, 0, len(costs))
+	for _, id := range slices.Sorted(maps.Keys(costs)) {
+		rows = append(rows, SandboxCost{SandboxID: id, Cost: costs[id]})
+	}
+	err := tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+	return unavailable("counting usage", err)
+}
+
+// UnsettledPeriods returns the usage periods of the given sandboxes that sandbox_costs does not count.
+func (tx *Tx) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
+}
+
+// TakeUnsettled marks up to limit usage periods that an earlier program has counted by day only as counted in
+// sandbox_costs too, and returns them for their caller to count there in the same transaction.
+func (tx *Tx) TakeUnsettled(limit int) ([]UsagePeriod, error) {
+	var rows []UsagePeriod
+	err := tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
+		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).Scan(&rows).Error
+	return rows, unavailable("counting usage", err)
+}
+
+// LastUsed returns when a sandbox's last usage ended, 0 when none has.
+func (tx *Tx) LastUsed(sandboxID string) (Time, error) {
+	var at Time
+	err := tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id = ?", sandboxID).Scan(&at).Error
+	return at, unavailable("reading usage", err)
+}
+
+// addTo makes an INSERT add to the rows of a table that exist.
+func addTo(table string, key []string, columns ...string) clause.OnConflict {
+	var do clause.OnConflict
+	for _, name := range key {
+		do.Columns = append(do.Columns, clause.Column{Name: name})
+	}
+	sums := make(map[string]any, len(columns))
+	for _, c := range columns {
+		sums[c] = clause.Expr{SQL: table + "." + c + " + excluded." + c}
+	}
+	do.DoUpdates = clause.Assignments(sums)
+	return do
+}
