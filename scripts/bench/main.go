@@ -58,6 +58,7 @@ var measures = []struct {
 	{"crowds", crowds},
 	{"network", network},
 	{"exec", execs},
+	{"history", history},
 	{"storm", storm},
 	{"plans", plans},
 	{"images", images},
