@@ -86,7 +86,7 @@ func (e *Engine) bringLater(a sandbox.Acquire, b beginning) error {
 	})
 	if !began {
 		e.release(b.first)
-		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+		return errClosing
 	}
 	return nil
 }

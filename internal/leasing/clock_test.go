@@ -28,7 +28,7 @@ func TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn(t *testing.T) {
 	t.Cleanup(func() { _ = engine.Close() })
 	work := func() {
 		t.Helper()
-		ids, _, err := engine.Due(t.Context(), sandbox.MaxPage)
+		ids, _, err := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
 		for _, id := range ids {
 			if err == nil {
 				err = engine.Work(t.Context(), id)

@@ -105,7 +105,7 @@ func New(c Config) (*Engine, error) {
 		state: c.State, saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
-		e.backends[x.Backend()] = &backend{Executor: x}
+		e.backends[x.Backend()] = &backend{Executor: x, engine: e}
 		e.books[x.Backend()] = pricing.Free()
 	}
 	for b, book := range c.PriceBooks {

@@ -67,24 +67,18 @@ func figuresOfBackend(m sandbox.Metered) figures {
 // begin with.
 func usageField(environmentID string) string { return "usage of environment " + environmentID + " on " }
 
-// ReconcileUsage compares the ledger's usage of the last days with what backends have counted by meters of their own.
-// A difference beyond what is tolerated is a finding; no cost changes. A backend that does not let itself be asked
-// is left out, which is logged once. It may be called at any time, by any number of engines.
-func (e *Engine) ReconcileUsage(ctx context.Context) error {
-	var failed []error
-	for _, x := range e.backends {
-		m, ok := x.Executor.(sandbox.Meter)
-		if !ok || !x.Capabilities().Metered {
-			continue
-		}
-		if err := e.reconcileBackend(ctx, x, m); err != nil {
-			failed = append(failed, err)
-		}
+// ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own.
+// A difference beyond what is tolerated is a finding; no cost changes. A backend without a meter has nothing to
+// compare; one that refuses to be read is logged once. It may be called at any time, by any number of engines.
+func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return err
 	}
-	return errors.Join(failed...)
-}
-
-func (e *Engine) reconcileBackend(ctx context.Context, x *backend, m sandbox.Meter) error {
+	m, ok := x.Executor.(sandbox.Meter)
+	if !ok || !x.Capabilities().Metered {
+		return nil
+	}
 	instance, err := x.reach(ctx)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func (m *metering) day(n int, share float64) sandbox.Metered {
 
 func (m *metering) reconcile() {
 	m.Helper()
-	if err := m.engine.ReconcileUsage(m.Context()); err != nil {
+	if err := m.engine.ReconcileUsage(m.Context(), sandbox.Docker); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -133,7 +133,7 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 			m.Errorf("that it may not be asked was logged %d times", said)
 		}
 		m.backend.Fail(fake.OpMeter, sandbox.Errorf(sandbox.Unavailable, "it is down"))
-		if err := m.engine.ReconcileUsage(m.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if err := m.engine.ReconcileUsage(m.Context(), sandbox.Docker); sandbox.CodeOf(err) != sandbox.Unavailable {
 			m.Errorf("it is down, and the error is %v", err)
 		}
 		m.wantOpen(2, "it is down")

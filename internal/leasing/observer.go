@@ -54,9 +54,7 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 	c := Census{Reachable: make(map[sandbox.Backend]bool, len(e.backends)), Ending: make(map[sandbox.Backend]time.Duration, len(e.backends))}
 	for name, b := range e.backends {
 		c.Ending[name] = 0
-		b.mu.Lock()
-		c.Reachable[name] = b.instance != ""
-		b.mu.Unlock()
+		c.Reachable[name] = b.instance() != ""
 	}
 	instances := e.inReach()
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -73,11 +71,16 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 		if c.Findings, err = tx.CountFindings(); err != nil {
 			return err
 		}
-		next, err := tx.NextDue(instances)
-		if next < tx.Now {
-			c.Overdue = tx.Now.Time().Sub(next.Time())
+		for _, instance := range instances {
+			next, err := tx.NextDue(instance)
+			if err != nil {
+				return err
+			}
+			if next < tx.Now {
+				c.Overdue = max(c.Overdue, tx.Now.Time().Sub(next.Time()))
+			}
 		}
-		return err
+		return nil
 	})
 	return c, err
 }

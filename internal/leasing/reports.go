@@ -49,7 +49,7 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-e.life.Done():
-			return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+			return errClosing
 		}
 	}
 }

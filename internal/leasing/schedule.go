@@ -25,37 +25,28 @@ func (e *Engine) Changed() <-chan struct{} { return e.store.Changed() }
 // Now is the ledger's clock, by which Due tells when. It need not be the host's.
 func (e *Engine) Now() time.Time { return e.now() }
 
-// Due returns up to limit sandboxes that are due, on instances that are in reach, and when the
-// next one will be (the zero time: none).
-func (e *Engine) Due(ctx context.Context, limit int) (ids []string, next time.Time, err error) {
-	instances := e.inReach()
-	if len(instances) == 0 {
+// Due returns up to limit sandboxes of a backend that are due, and when the next one will be (the zero time:
+// none). A backend that is not connected has none.
+func (e *Engine) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	instance := x.instance()
+	if instance == "" {
 		return nil, time.Time{}, nil
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		if ids, err = tx.DueSandboxes(instances, limit); err != nil {
+		if ids, err = tx.DueSandboxes(instance, limit); err != nil {
 			return err
 		}
-		at, err := tx.NextDue(instances)
+		at, err := tx.NextDue(instance)
 		if at != ledger.Never {
 			next = at.Time()
 		}
 		return err
 	})
 	return ids, next, err
-}
-
-// inReach returns the instances whose connection stands.
-func (e *Engine) inReach() []string {
-	var instances []string
-	for _, b := range e.backends {
-		b.mu.Lock()
-		if b.instance != "" {
-			instances = append(instances, b.instance)
-		}
-		b.mu.Unlock()
-	}
-	return instances
 }
 
 // Watch connects to a backend and calls changed for each of the ledger's sandboxes that changes

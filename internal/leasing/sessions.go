@@ -312,7 +312,7 @@ func (e *Engine) FollowSessionEvents(ctx context.Context, f sandbox.SessionEvent
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-e.life.Done():
-			return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+			return errClosing
 		}
 	}
 }

@@ -227,7 +227,7 @@ func (h *chronicle) pass(d time.Duration) {
 	end := h.now.Add(d)
 	h.expect(h.engine.Survey(h.Context(), sandbox.Docker))
 	for {
-		ids, next, err := h.engine.Due(h.Context(), sandbox.MaxPage)
+		ids, next, err := h.engine.Due(h.Context(), sandbox.Docker, sandbox.MaxPage)
 		h.expect(err)
 		for _, id := range ids {
 			// What crashed under a step is on its lease.

@@ -178,7 +178,7 @@ func (m *meter) work() {
 	m.Helper()
 	for {
 		m.allow(m.engine.TendPools(m.Context()))
-		ids, _, err := m.engine.Due(m.Context(), sandbox.MaxPage)
+		ids, _, err := m.engine.Due(m.Context(), sandbox.Docker, sandbox.MaxPage)
 		m.allow(err)
 		if len(ids) == 0 {
 			return

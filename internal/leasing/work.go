@@ -146,6 +146,8 @@ func (e *Engine) release(t *task) {
 	delete(e.claims, t.claim)
 }
 
+var errClosing = sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+
 // run takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
 // and recorded. It returns early, with ctx's error, when ctx ends.
 func (e *Engine) run(ctx context.Context, t *task) error {
@@ -163,7 +165,7 @@ func (e *Engine) run(ctx context.Context, t *task) error {
 	})
 	if !started {
 		e.release(t)
-		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+		return errClosing
 	}
 	select {
 	case err := <-done:
@@ -378,7 +380,7 @@ func (e *Engine) pause(ctx context.Context, changed <-chan struct{}, until ledge
 	case <-changed:
 	case <-timer.C:
 	case <-e.life.Done():
-		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+		return errClosing
 	case <-ctx.Done():
 		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
 	}

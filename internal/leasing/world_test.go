@@ -25,6 +25,7 @@ type world struct {
 	url     string // of the ledger
 	store   *ledger.Store
 	backend *fake.Executor
+	beside  []sandbox.Executor // other backends, of engines that are opened from now on
 	bucket  *bucket
 	observe leasing.Observer // of engines that are opened from now on
 	engine  *leasing.Engine
@@ -32,6 +33,7 @@ type world struct {
 	now     func() time.Time // the ledger's clock
 	poll    time.Duration    // the loop's backstop
 	survey  time.Duration    // pace of surveys; zero is the loop's default
+	workers int              // of the loop, for each backend; zero is the loop's default
 	cleanup time.Duration    // how long a loop keeps what was destroyed; zero keeps it
 	n       int
 }
@@ -74,7 +76,7 @@ func (w *world) open() {
 
 func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.backend}, State: w.bucket,
+	e, err := leasing.New(leasing.Config{Store: store, Executors: append([]sandbox.Executor{w.backend}, w.beside...), State: w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
 		Keys: seal.InFile(w.path+".key", true), Observer: w.observe})
 	if err != nil {
@@ -99,7 +101,7 @@ func (w *world) startLoop() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = loop.New(w.engine, loop.Config{Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup, EgressEvery: w.survey}).Run(ctx)
+		_ = loop.New(w.engine, loop.Config{Workers: w.workers, Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup, EgressEvery: w.survey}).Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }
 	synctest.Wait()

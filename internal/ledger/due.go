@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -14,49 +13,24 @@ import (
 // on PostgreSQL.
 const maxVariables = 500
 
-// waiting is the sandboxes of an instance that are not confirmed gone, by when to look again. Each
-// instance is asked for on its own: an index is in order for one of them only.
+// waiting is the sandboxes of an instance that are not confirmed gone, by when to look again.
 func (tx *Tx) waiting(instance string) *gorm.DB {
 	return tx.db.Model(&Sandbox{}).Where("phase <> 'gone' AND instance = ?", instance).Order("wake_at")
 }
 
-// DueSandboxes returns the ids of sandboxes of the given instances that are due and that nobody
-// works on, the longest due first.
-func (tx *Tx) DueSandboxes(instances []string, limit int) ([]string, error) {
-	type due struct {
-		ID     string
-		WakeAt Time
-	}
-	var found []due
-	for _, instance := range instances {
-		var rows []due
-		err := tx.waiting(instance).Select("id", "wake_at").Where("wake_at <= ?", tx.Now).Limit(limit).Find(&rows).Error
-		if err != nil {
-			return nil, unavailable("looking for due sandboxes", err)
-		}
-		found = append(found, rows...)
-	}
-	slices.SortStableFunc(found, func(a, b due) int { return cmp.Compare(a.WakeAt, b.WakeAt) })
-	ids := make([]string, min(limit, len(found)))
-	for i := range ids {
-		ids[i] = found[i].ID
-	}
-	return ids, nil
+// DueSandboxes returns the ids of an instance's sandboxes that are due and not claimed, the longest due first.
+func (tx *Tx) DueSandboxes(instance string, limit int) (ids []string, err error) {
+	err = tx.waiting(instance).Where("wake_at <= ?", tx.Now).Limit(limit).Pluck("id", &ids).Error
+	return ids, unavailable("looking for due sandboxes", err)
 }
 
-// NextDue returns when the next sandbox of the given instances can be worked on, Never when none will.
-func (tx *Tx) NextDue(instances []string) (Time, error) {
-	next := Never
-	for _, instance := range instances {
-		var first []Time
-		if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil {
-			return Never, unavailable("looking for due sandboxes", err)
-		}
-		for _, at := range first {
-			next = min(next, at)
-		}
+// NextDue returns when the next sandbox of an instance can be worked on, Never when none will.
+func (tx *Tx) NextDue(instance string) (Time, error) {
+	var first []Time
+	if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil || len(first) == 0 {
+		return Never, unavailable("looking for due sandboxes", err)
 	}
-	return next, nil
+	return first[0], nil
 }
 
 // RetryFailed makes the sandboxes of an instance due now whose last step failed.

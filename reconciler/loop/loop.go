@@ -15,9 +15,12 @@
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
-//	start, ticker ──────────> Engine.ReconcileUsage (what backends have counted themselves)
+//	start, ticker ──────────> Engine.ReconcileUsage (what a backend has counted itself)
 //	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
 //	commit, timer, slow poll > Engine.TendProcesses (processes to start, or that nobody follows)
+//
+// Whatever waits for a backend (Work, Look, Survey, CollectEgress, ReconcileUsage) runs in goroutines of that
+// backend, with workers of its own. The other passes only read and write the ledger.
 package loop
 
 import (
@@ -33,8 +36,8 @@ import (
 
 // Config tunes a loop; zero values take the defaults.
 type Config struct {
-	// Workers bounds the steps at work at once. Default 128: a backend bounds its own calls, and puts
-	// first what matters most of all that it is asked for.
+	// Workers bounds the steps at work at once on each backend. Default 128: a backend bounds its own calls, and
+	// puts first what matters most of all that it is asked for.
 	Workers int
 	// Poll is the backstop behind commits and timers. Default 5s.
 	Poll time.Duration
@@ -89,10 +92,6 @@ type Loop struct {
 	engine *leasing.Engine
 	c      Config
 	wg     sync.WaitGroup
-
-	mu      sync.Mutex // guards what follows
-	working map[string]struct{}
-	freed   chan struct{}
 }
 
 // New makes a loop.
@@ -124,32 +123,36 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
-	return &Loop{engine: e, c: c, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
+	return &Loop{engine: e, c: c}
 }
 
-// Run works until ctx ends, then waits for the steps under way.
+// Run works until ctx ends, then waits for the steps under way. What may call a backend has a goroutine for each
+// backend, so that one that hangs delays no other.
 func (l *Loop) Run(ctx context.Context) error {
-	for _, pass := range []string{PassDue, PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassStates, PassMeter} {
-		l.c.Observer.PassBegan(pass, "")
-	}
 	for _, b := range l.engine.Backends() {
-		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1)}
-		l.c.Observer.PassBegan(PassSurvey, b)
-		l.c.Observer.PassBegan(PassEgress, b)
+		for _, pass := range []string{PassDue, PassSurvey, PassEgress, PassMeter} {
+			l.c.Observer.PassBegan(pass, b)
+		}
+		d := &dispatcher{loop: l, backend: b, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
+		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1), all: make(chan struct{}, 1)}
+		l.wg.Go(func() { d.run(ctx) })
 		l.wg.Go(func() { w.connect(ctx) })
-		l.wg.Go(func() { w.look(ctx) })
+		l.wg.Go(func() { w.survey(ctx) })
+		l.wg.Go(func() { w.follow(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
+		l.wg.Go(func() { l.meter(ctx, b) })
+	}
+	for _, pass := range []string{PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassStates} {
+		l.c.Observer.PassBegan(pass, "")
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
-	l.wg.Go(func() { l.meter(ctx) })
 	l.wg.Go(func() { l.pursue(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
 	l.wg.Go(func() { l.pursue(ctx, PassProcesses, "tending processes", l.engine.TendProcesses) })
 	if l.c.CleanupTTL > 0 {
 		l.c.Observer.PassBegan(PassRetire, "")
 		l.wg.Go(func() { l.retire(ctx) })
 	}
-	l.dispatch(ctx)
 	l.wg.Wait()
 	return ctx.Err()
 }
@@ -189,13 +192,13 @@ func (l *Loop) account(ctx context.Context) {
 	}
 }
 
-// meter compares usage with what backends have counted, at once and then at its pace.
-func (l *Loop) meter(ctx context.Context) {
+// meter compares usage with what a backend has counted, at once and then at its pace.
+func (l *Loop) meter(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.MeterEvery)
 	defer tick.Stop()
 	for {
-		if err := l.engine.ReconcileUsage(ctx); l.passed(ctx, PassMeter, "", err) {
-			l.c.Logger.Warn("loop: comparing usage with what backends have counted; it is tried again", "error", err)
+		if err := l.engine.ReconcileUsage(ctx, b); l.passed(ctx, PassMeter, b, err) {
+			l.c.Logger.Warn("loop: comparing usage with what a backend has counted; it is tried again", "backend", b, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -252,21 +255,6 @@ func (l *Loop) retire(ctx context.Context) {
 	}
 }
 
-// dispatch hands due sandboxes to workers.
-func (l *Loop) dispatch(ctx context.Context) {
-	for ctx.Err() == nil {
-		changed := l.engine.Changed()
-		ids, next, err := l.engine.Due(ctx, l.c.Workers*2)
-		if l.passed(ctx, PassDue, "", err) {
-			l.c.Logger.Error("loop: looking for due sandboxes", "error", err)
-		}
-		for _, id := range ids {
-			l.start(ctx, id)
-		}
-		l.wait(ctx, changed, next)
-	}
-}
-
 // tendAfter is how long after a commit warm pools are looked at. What fills them would take the engine's
 // time from the acquire that has just taken from one; and it bounds how often that is.
 const tendAfter = 200 * time.Millisecond
@@ -311,148 +299,5 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	case <-ctx.Done():
 	case <-changed:
 	case <-timer.C:
-	}
-}
-
-// start works on a sandbox unless all workers are busy or one of them is at it.
-func (l *Loop) start(ctx context.Context, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.working[id]; ok || len(l.working) >= l.c.Workers {
-		return
-	}
-	l.working[id] = struct{}{}
-	l.wg.Go(func() {
-		defer l.finish(id)
-		// The engine records and logs a step's failure; there is nobody else to tell.
-		if err := l.engine.Work(ctx, id); err != nil {
-			l.c.Logger.Debug("loop: step failed", "sandbox", id, "error", err)
-		}
-	})
-}
-
-func (l *Loop) busy() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.working) >= l.c.Workers
-}
-
-func (l *Loop) finish(id string) {
-	l.mu.Lock()
-	delete(l.working, id)
-	l.mu.Unlock()
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
-}
-
-// wait returns when there may be something to do and somebody to do it.
-func (l *Loop) wait(ctx context.Context, changed <-chan struct{}, next time.Time) {
-	pause := l.c.Poll
-	if !next.IsZero() {
-		pause = min(pause, max(next.Sub(l.engine.Now()), 5*time.Millisecond))
-	}
-	if l.busy() {
-		pause, changed = l.c.Poll, nil
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-changed:
-	case <-l.freed:
-	case <-timer.C:
-	}
-}
-
-// watcher keeps one backend's connection and looks at what changes there.
-type watcher struct {
-	loop    *Loop
-	backend sandbox.Backend
-	signal  chan struct{}
-
-	mu      sync.Mutex // guards what follows
-	pending map[string]struct{}
-	all     bool
-}
-
-// connect watches the backend, again and again. It says once when it loses it, and once when it
-// has it again.
-func (w *watcher) connect(ctx context.Context) {
-	log := w.loop.c.Logger.With("backend", w.backend)
-	away := false
-	for ctx.Err() == nil {
-		err := w.loop.engine.Watch(ctx, w.backend, func() {
-			if away {
-				log.Info("loop: the backend is in reach again")
-			}
-			away = false
-			w.hint("")
-		}, w.hint)
-		if ctx.Err() != nil {
-			return
-		}
-		if !away {
-			log.Warn("loop: the backend is out of reach; its sandboxes wait", "error", err)
-		}
-		away = true
-		select {
-		case <-ctx.Done():
-		case <-time.After(w.loop.c.Reconnect):
-		}
-	}
-}
-
-// hint notes a sandbox to look at, or all of them, without holding up the backend's events.
-func (w *watcher) hint(sandboxID string) {
-	w.mu.Lock()
-	if sandboxID == "" {
-		w.all = true
-	} else {
-		w.pending[sandboxID] = struct{}{}
-	}
-	w.mu.Unlock()
-	select {
-	case w.signal <- struct{}{}:
-	default:
-	}
-}
-
-// look follows the hints, and surveys all at its pace.
-func (w *watcher) look(ctx context.Context) {
-	tick := time.NewTicker(w.loop.c.SurveyEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			w.survey(ctx)
-		case <-w.signal:
-			w.follow(ctx)
-		}
-	}
-}
-
-func (w *watcher) follow(ctx context.Context) {
-	w.mu.Lock()
-	pending, all := w.pending, w.all
-	w.pending, w.all = make(map[string]struct{}), false
-	w.mu.Unlock()
-	if all {
-		w.survey(ctx)
-	}
-	for id := range pending {
-		err := w.loop.engine.Look(ctx, id)
-		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound && ctx.Err() == nil {
-			w.loop.c.Logger.Warn("loop: looking at a sandbox", "sandbox", id, "error", err)
-		}
-	}
-}
-
-func (w *watcher) survey(ctx context.Context) {
-	if err := w.loop.engine.Survey(ctx, w.backend); w.loop.passed(ctx, PassSurvey, w.backend, err) {
-		w.loop.c.Logger.Warn("loop: comparing a backend with the ledger", "backend", w.backend, "error", err)
 	}
 }

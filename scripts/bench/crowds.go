@@ -151,11 +151,11 @@ func findDue(ctx context.Context, path string) (time.Duration, error) {
 		return 0, errors.Join(err, store.Close())
 	}
 	err = store.Read(ctx, func(tx *ledger.Tx) error {
-		ids, err := tx.DueSandboxes([]string{"engine"}, crowdDue)
+		ids, err := tx.DueSandboxes("engine", crowdDue)
 		if err == nil && len(ids) != crowdDue {
 			err = fmt.Errorf("%d leases are due, not %d", len(ids), crowdDue)
 		}
-		_, err2 := tx.NextDue([]string{"engine"})
+		_, err2 := tx.NextDue("engine")
 		return errors.Join(err, err2)
 	})
 	after, err2 := cpuTime()

@@ -26,6 +26,14 @@ func (x *Executor) Fail(op Op, err error) {
 	x.Fault(op, func(context.Context) error { return err })
 }
 
+// Hang makes an operation answer nothing until its caller gives up, or Fault ends that.
+func (x *Executor) Hang(op Op) {
+	x.Fault(op, func(ctx context.Context) error {
+		<-ctx.Done()
+		return sandbox.Errorf(sandbox.Unavailable, "%s: %w", op, ctx.Err())
+	})
+}
+
 // Disconnect breaks every watch.
 func (x *Executor) Disconnect() {
 	x.mu.Lock()

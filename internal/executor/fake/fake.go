@@ -48,7 +48,15 @@ const (
 	OpEgressLogs   Op = "egress_logs"
 	OpEgressLog    Op = "egress_log"
 	OpMeter        Op = "meter"
+	OpWatch        Op = "watch"
 )
+
+// Ops returns all operations.
+func Ops() []Op {
+	return []Op{OpInstance, OpCheck, OpProvision, OpMend, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpRenew, OpKill, OpExec,
+		OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpIncarnations, OpLeftovers, OpRemove,
+		OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpMeter, OpWatch}
+}
 
 // Executor is a backend in memory. The zero value is not ready; use New.
 type Executor struct {
@@ -381,6 +389,9 @@ func (x *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 
 // Watch implements sandbox.Executor.
 func (x *Executor) Watch(ctx context.Context, _ string, ready func(), changed func(string)) error {
+	if err := x.fault(ctx, OpWatch); err != nil {
+		return err
+	}
 	w := &watch{changed: changed, broken: make(chan error, 1)}
 	x.mu.Lock()
 	x.watchers[w] = struct{}{}

@@ -326,8 +326,8 @@ func (s suite) due(t *testing.T) {
 	look := func(instance string, want int, next ledger.Time) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			ids, err := tx.DueSandboxes([]string{instance}, 10)
-			at, err2 := tx.NextDue([]string{instance})
+			ids, err := tx.DueSandboxes(instance, 10)
+			at, err2 := tx.NextDue(instance)
 			if len(ids) != want || at != next {
 				t.Errorf("%d due and the next at %d, want %d and %d", len(ids), at, want, next)
 			}

@@ -175,7 +175,7 @@ func advance(t testing.TB, c *clock, engine *leasing.Engine, d time.Duration) {
 		if err := engine.TendPools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids, next, err := engine.Due(t.Context(), sandbox.MaxPage)
+		ids, next, err := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,161 @@
+package leasing_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// elsewhere is a backend in memory of the other kind.
+type elsewhere struct{ *fake.Executor }
+
+func (elsewhere) Backend() sandbox.Backend { return sandbox.Cloudflare }
+
+// other is the environment on the healthy backend.
+const other = "other"
+
+// besides is a world with a second backend, which stays healthy.
+type besides struct {
+	*world
+	healthy *fake.Executor
+	cancel  context.CancelFunc
+	calls   sync.WaitGroup
+	ctx     context.Context // of calls
+}
+
+// inTwoWorlds runs a test with a loop, five leases on the first backend, and an environment on each.
+func inTwoWorlds(t *testing.T, f func(b *besides)) {
+	inWorld(t, func(w *world) {
+		b := &besides{world: w, healthy: fake.New("account-1", nil)}
+		b.ctx, b.cancel = context.WithCancel(context.Background())
+		w.close()
+		w.beside = []sandbox.Executor{elsewhere{b.healthy}}
+		w.workers, w.survey = 2, 5*time.Second
+		w.open()
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.Type, p.Network, p.WarmPool = sandbox.TypeRPG, sandbox.NetworkRestricted, &sandbox.WarmPool{Size: 1}
+		})
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.ID, p.Type, p.Backend = other, sandbox.TypeRPG, sandbox.Cloudflare
+		})
+		for i := range 5 {
+			w.acquire(player(i))
+		}
+		later(time.Second)
+		f(b)
+		b.cancel()
+		b.calls.Wait()
+	})
+}
+
+func player(i int) string { return fmt.Sprintf("did:plc:player%d", i) }
+
+// call makes a request that may hang, and does not wait for it.
+func (b *besides) call(f func(ctx context.Context) error) {
+	b.calls.Go(func() { _ = f(b.ctx) }) // what becomes of it is its caller's
+}
+
+// use asks the first backend for all that an engine asks a backend for.
+func (b *besides) use(round int) {
+	lease := sandbox.LeaseRef{ID: sandbox.LeaseID(player(round%3), game)}
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.Exec(ctx, lease, sandbox.ExecRequest{Command: []string{"echo", "x"}})
+		return err
+	})
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.PutEnvironment(ctx, sandbox.PutEnvironment{ID: fmt.Sprintf("game-%d", round), Owner: "test",
+			EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone}})
+		return err
+	})
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.Acquire(ctx, sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:new%d", round), EnvironmentID: game, Owner: "test"})
+		return err
+	})
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.LeaseUsage(ctx, lease)
+		return err
+	})
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.ListFiles(ctx, lease, sandbox.FileQuery{Path: "/workspace"})
+		return err
+	})
+	b.call(func(ctx context.Context) error {
+		_, err := b.engine.GetEnvironment(ctx, game)
+		return err
+	})
+	if round%3 == 2 {
+		b.condition("agent.death", player(round%5))
+		b.backend.Disconnect()
+	}
+}
+
+// endOne acquires a lease on the healthy backend, ends it by a condition, and returns how long its sandbox stayed.
+func (b *besides) endOne() time.Duration {
+	b.Helper()
+	began := time.Now()
+	if _, err := b.engine.Acquire(b.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: other, Owner: "test"}); err != nil {
+		b.Fatalf("acquiring on the healthy backend: %v", err)
+	}
+	if took := time.Since(began); took > time.Second {
+		b.Errorf("acquiring on the healthy backend took %s", took)
+	}
+	later(time.Second) // a condition of the moment at which its lease began is older than the lease
+	b.n++
+	ended := time.Now()
+	_, err := b.engine.Deliver(b.Context(), sandbox.Delivery{ID: fmt.Sprintf("msg_%d", b.n), Body: []byte("x"), Source: "test",
+		Condition: sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: other, AgentDID: ann}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for len(b.healthy.Sandboxes()) > 0 && time.Since(ended) < 2*time.Minute {
+		later(50 * time.Millisecond)
+	}
+	return time.Since(ended)
+}
+
+// probe asks what /metrics and /readyz ask.
+func (b *besides) probe(round int) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := b.engine.Census(ctx); err != nil {
+		b.Errorf("round %d: census: %v", round, err)
+	}
+	if err := b.engine.Ready(ctx); err != nil {
+		b.Errorf("round %d: ready: %v", round, err)
+	}
+	if took := time.Since(began); took > time.Second {
+		b.Errorf("round %d: the probes took %s, want 1s", round, took)
+	}
+}
+
+// TestOneBackendThatHangsDelaysNoOther has the first of two backends hang in each of its operations in turn.
+func TestOneBackendThatHangsDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	for _, op := range fake.Ops() {
+		t.Run(string(op), func(t *testing.T) {
+			inTwoWorlds(t, func(b *besides) {
+				b.backend.Hang(op)
+				b.backend.Disconnect()
+				for round := range 8 {
+					b.use(round)
+					later(3 * time.Second)
+					if took := b.endOne(); took > time.Second {
+						b.Errorf("round %d: the healthy backend's sandbox was gone %s after its condition, want 1s", round, took)
+					}
+					b.probe(round)
+				}
+				b.backend.Fault(op, nil)
+				synctest.Wait()
+			})
+		})
+	}
+}
