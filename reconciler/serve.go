@@ -151,7 +151,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
 		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Limits: c.Limits, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
-		Metrics: counts.Handler(engine.Census, c.Logger), Observer: counts,
+		Metrics: counts.Handler(engine, c.Logger), Observer: counts,
 	})
 	if err != nil {
 		return err

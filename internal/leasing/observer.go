@@ -45,16 +45,22 @@ type Census struct {
 	Findings map[sandbox.DriftKind]int64
 	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
 	Overdue time.Duration
-	// Reachable says of each backend whether its instance answers.
-	Reachable map[sandbox.Backend]bool
+}
+
+// Reachable says of each backend whether it is connected. It waits for nothing.
+func (e *Engine) Reachable() map[sandbox.Backend]bool {
+	reachable := make(map[sandbox.Backend]bool, len(e.backends))
+	for name, b := range e.backends {
+		reachable[name] = b.instance() != ""
+	}
+	return reachable
 }
 
 // Census counts. Errors: Unavailable.
 func (e *Engine) Census(ctx context.Context) (Census, error) {
-	c := Census{Reachable: make(map[sandbox.Backend]bool, len(e.backends)), Ending: make(map[sandbox.Backend]time.Duration, len(e.backends))}
-	for name, b := range e.backends {
+	c := Census{Ending: make(map[sandbox.Backend]time.Duration, len(e.backends))}
+	for name := range e.backends {
 		c.Ending[name] = 0
-		c.Reachable[name] = b.instance() != ""
 	}
 	instances := e.inReach()
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {

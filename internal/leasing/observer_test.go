@@ -96,7 +96,7 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 		if ending, known := c.Ending[sandbox.Docker]; !known || ending != 0 {
 			w.Errorf("nothing is to go, for %v", ending)
 		}
-		if c.Overdue != 0 || len(c.Findings) != 0 || !c.Reachable[sandbox.Docker] {
+		if c.Overdue != 0 || len(c.Findings) != 0 || !w.engine.Reachable()[sandbox.Docker] {
 			w.Errorf("it is %+v", c)
 		}
 	})

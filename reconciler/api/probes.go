@@ -14,7 +14,9 @@ import (
 const (
 	livePath  = "/livez"
 	readyPath = "/readyz"
-	// readyTimeout bounds one check of readiness.
+	// readyWithin is when a probe is answered at the latest: probes give up after a second.
+	readyWithin = 750 * time.Millisecond
+	// readyTimeout bounds one check of readiness, whose answer is shared by all who wait for it.
 	readyTimeout = 5 * time.Second
 	// readyFor is how long the answer of a check is good: whoever asks needs no token.
 	readyFor = time.Second
@@ -56,13 +58,13 @@ func (r *readiness) ask(ctx context.Context) error {
 	if r.check == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	running := r.begin(ctx)
 	select {
 	case <-running:
 	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Unavailable, "checking takes longer than %s: %w", readyTimeout, ctx.Err())
+		return sandbox.Errorf(sandbox.Unavailable, "checking takes longer than %s: %w", readyWithin, ctx.Err())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

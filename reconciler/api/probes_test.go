@@ -47,7 +47,7 @@ func TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver(t *testing.T) 
 				t.Errorf("while the ledger hangs it is answered with %d", code)
 			}
 		}
-		if took := time.Since(began); took != 5*time.Second || checks.Load() != 1 {
+		if took := time.Since(began); took > time.Second || checks.Load() != 1 {
 			t.Errorf("after %s, and %d checks", took, checks.Load())
 		}
 		close(hang)

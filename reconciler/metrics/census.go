@@ -7,12 +7,26 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// censusTimeout bounds a census; Prometheus waits for 10 s.
-const censusTimeout = 5 * time.Second
+const (
+	// answerWithin bounds the wait for a census: what hangs is just what the metrics are read for.
+	answerWithin = 750 * time.Millisecond
+	// censusTimeout bounds a census, whose answer is shared by all who wait for it.
+	censusTimeout = 5 * time.Second
+)
+
+// Source is what is counted.
+type Source interface {
+	// Census counts what is on the ledger.
+	Census(ctx context.Context) (leasing.Census, error)
+	// Reachable says of each backend whether it is connected, at once.
+	Reachable() map[sandbox.Backend]bool
+}
 
 var (
 	ledgerUp  = prometheus.NewDesc("sandbox_ledger_up", "Whether the ledger could be read: 1 or 0. Without it what is counted on it is missing.", nil, nil)
@@ -27,8 +41,9 @@ var (
 
 // counted is what the ledger counts.
 type counted struct {
-	census func(context.Context) (leasing.Census, error)
-	log    *slog.Logger
+	source   Source
+	censuses singleflight.Group
+	log      *slog.Logger
 }
 
 // Describe implements prometheus.Collector.
@@ -43,12 +58,10 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
-	defer cancel()
-	census, err := c.census(ctx)
-	for name, up := range census.Reachable {
+	for name, up := range c.source.Reachable() {
 		gauge(backends, number(up), string(name))
 	}
+	census, err := c.census()
 	gauge(ledgerUp, number(err == nil))
 	if err != nil {
 		c.log.Warn("metrics: counting what is on the ledger", "error", err)
@@ -64,6 +77,21 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 		gauge(findings, float64(n), string(kind))
 	}
 	gauge(overdue, census.Overdue.Seconds())
+}
+
+// census returns the census under way, or a new one. One that takes too long goes on: the next reader may have its answer.
+func (c *counted) census() (leasing.Census, error) {
+	answer := c.censuses.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
+		defer cancel()
+		return c.source.Census(ctx)
+	})
+	select {
+	case a := <-answer:
+		return a.Val.(leasing.Census), a.Err //nolint:forcetypeassert // the function above returns nothing else
+	case <-time.After(answerWithin):
+		return leasing.Census{}, sandbox.Errorf(sandbox.Unavailable, "counting what is on the ledger takes longer than %s", answerWithin)
+	}
 }
 
 func number(yes bool) float64 {

@@ -3,7 +3,6 @@
 package metrics
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -158,8 +157,8 @@ func (m *Metrics) PassEnded(pass string, b sandbox.Backend, err error) {
 }
 
 // Handler answers with the metrics, and with a census of what there is, taken at each request.
-func (m *Metrics) Handler(census func(context.Context) (leasing.Census, error), log *slog.Logger) http.Handler {
-	m.registry.MustRegister(&counted{census: census, log: log})
+func (m *Metrics) Handler(source Source, log *slog.Logger) http.Handler {
+	m.registry.MustRegister(&counted{source: source, log: log})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxReaders})
 }
 

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -19,19 +22,30 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 )
 
-// busy is a census of a reconciler that has something of each kind.
-func busy(context.Context) (leasing.Census, error) {
+// counted is a source whose census is a function's, with one backend.
+type counted struct {
+	census func(ctx context.Context) (leasing.Census, error)
+	up     bool
+}
+
+func (c counted) Census(ctx context.Context) (leasing.Census, error) { return c.census(ctx) }
+
+func (c counted) Reachable() map[sandbox.Backend]bool {
+	return map[sandbox.Backend]bool{sandbox.Docker: c.up}
+}
+
+// busy is a reconciler that has something of each kind.
+var busy = counted{up: true, census: func(context.Context) (leasing.Census, error) {
 	return leasing.Census{
 		Sandboxes: []ledger.SandboxCount{{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7}, {Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2}},
 		Ending:    map[sandbox.Backend]time.Duration{sandbox.Docker: 1500 * time.Millisecond},
 		Findings:  map[sandbox.DriftKind]int64{sandbox.DriftOrphan: 3},
 		Overdue:   90 * time.Second,
-		Reachable: map[sandbox.Backend]bool{sandbox.Docker: true},
 	}, nil
-}
+}}
 
 // scrape reads the metrics of a reconciler that has done something of each kind.
-func scrape(t *testing.T, census func(context.Context) (leasing.Census, error)) string {
+func scrape(t *testing.T, source metrics.Source) string {
 	t.Helper()
 	m := metrics.New("1.2.3")
 	m.RequestBegan("GET /v1/leases")
@@ -49,7 +63,7 @@ func scrape(t *testing.T, census func(context.Context) (leasing.Census, error)) 
 	m.Stepped(sandbox.Docker, "kill", sandbox.Unavailable, time.Second)
 	m.Destroyed(sandbox.Docker, sandbox.EndedByCondition, 43*time.Millisecond)
 	answer := httptest.NewRecorder()
-	m.Handler(census, slog.New(slog.DiscardHandler)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	m.Handler(source, slog.New(slog.DiscardHandler)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	body, err := io.ReadAll(answer.Result().Body)
 	if err != nil || answer.Code != 200 {
 		t.Fatalf("%d: %v", answer.Code, err)
@@ -95,9 +109,9 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 
 func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 	t.Parallel()
-	text := scrape(t, func(context.Context) (leasing.Census, error) {
-		return leasing.Census{Reachable: map[sandbox.Backend]bool{sandbox.Docker: false}}, errors.New("the disk is full")
-	})
+	text := scrape(t, counted{census: func(context.Context) (leasing.Census, error) {
+		return leasing.Census{}, errors.New("the disk is full")
+	}})
 	for _, want := range []string{"sandbox_ledger_up 0", `sandbox_backend_up{backend="docker"} 0`, `sandbox_step_duration_seconds_count{`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s", want)
@@ -109,4 +123,37 @@ func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 	if strings.Contains(text, "sandbox_sandboxes{") {
 		t.Error("sandboxes are counted that nobody could count")
 	}
+}
+
+// TestMetricsAreAnsweredWhileTheLedgerHangs, whose census ends with nothing: one census at most is under way.
+func TestMetricsAreAnsweredWhileTheLedgerHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var under atomic.Int64
+		answers := make(chan struct{})
+		source := counted{up: true, census: func(context.Context) (leasing.Census, error) {
+			under.Add(1)
+			<-answers
+			return leasing.Census{}, errors.New("the disk is gone")
+		}}
+		handler := metrics.New("1.2.3").Handler(source, slog.New(slog.DiscardHandler))
+		began := time.Now()
+		var readers sync.WaitGroup
+		for range 3 {
+			readers.Go(func() {
+				answer := httptest.NewRecorder()
+				handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+				for _, want := range []string{"\nsandbox_ledger_up 0\n", "\n" + `sandbox_backend_up{backend="docker"} 1` + "\n"} {
+					if !strings.Contains(answer.Body.String(), want) {
+						t.Errorf("there is no %q", want)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		if took := time.Since(began); took > time.Second || under.Load() != 1 {
+			t.Errorf("answered after %s, with %d censuses", took, under.Load())
+		}
+		close(answers)
+	})
 }
