@@ -18,6 +18,15 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 		return sandbox.Acquired{}, err
 	}
 	begun, err := e.accept(ctx, a, true)
+	for errors.Is(err, errUnmade) && !a.NoWait {
+		waited, waitErr := e.awaitEnvironment(ctx, a.EnvironmentID)
+		if waitErr != nil {
+			return sandbox.Acquired{}, waitErr
+		}
+		if begun, err = e.accept(ctx, a, true); !waited {
+			break // nobody creates it now
+		}
+	}
 	if err != nil {
 		return sandbox.Acquired{}, err
 	}

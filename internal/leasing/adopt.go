@@ -255,19 +255,19 @@ func (f *foundling) report() sandbox.Adoption {
 
 // deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
 // former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
-func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, env *ledger.Environment) error {
+func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, id, instance string) error {
 	var labels []string
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		labels, err = tx.AdoptedFrom(env.ID)
+		labels, err = tx.AdoptedFrom(id)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	for _, label := range labels {
-		err := x.Deprovision(ctx, sandbox.EnvironmentRef{LedgerID: label, EnvironmentID: env.ID, Instance: env.Instance})
+		err := x.Deprovision(ctx, sandbox.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
 		if sandbox.CodeOf(err) == sandbox.Conflict {
-			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", env.ID, "ledger", label, "error", err)
+			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", id, "ledger", label, "error", err)
 			continue
 		}
 		if err != nil {

@@ -2,7 +2,7 @@ package leasing
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// PutEnvironment implements sandbox.Environments. The row is written before the backend is
-// called; an environment that could not be made for the first time is not kept, unless what was
+// PutEnvironment implements sandbox.Environments. The row is written, with a claim, before the backend is
+// called (provisioning.go); an environment that could not be made for the first time is not kept, unless what was
 // made of it cannot be removed: then it stays as one that is being deleted.
 func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
 	p = p.WithDefaults()
@@ -37,22 +37,15 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, provisionTimeout(x))
-	defer cancel()
-	ref := e.environmentRef(p.ID, instance)
-	if err := x.Check(bounded, ref, p.EnvironmentSpec); err != nil { // what is refused changes nothing
-		return sandbox.Environment{}, asError(err)
+	if err := e.checkEnvironment(ctx, x, p, instance); err != nil { // what is refused changes nothing
+		return sandbox.Environment{}, err
 	}
-	var before *ledger.Environment
-	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		before, err = tx.Environment(p.ID)
-		if err != nil {
-			return err
-		}
-		if before == nil || before.Status == sandbox.EnvironmentDestroyed {
-			err = createEnvironment(tx, before, p, instance)
+	claim, err := e.claimEnvironment(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
+		var err error
+		if row == nil || row.Status == sandbox.EnvironmentDestroyed || isUnmade(row) {
+			err = createEnvironment(tx, row, p, instance)
 		} else {
-			err = e.changeEnvironment(tx, *before, p, instance)
+			err = e.changeEnvironment(tx, *row, p, instance)
 		}
 		if err != nil {
 			return err
@@ -62,10 +55,16 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	if err := x.Provision(bounded, ref, p.EnvironmentSpec); err != nil {
-		return sandbox.Environment{}, e.abandonEnvironment(ctx, p, instance, before, err)
+	if err := e.provision(ctx, x, p, instance, claim); err != nil {
+		return sandbox.Environment{}, err
 	}
 	return e.GetEnvironment(ctx, p.ID)
+}
+
+func (e *Engine) checkEnvironment(ctx context.Context, x *backend, p sandbox.PutEnvironment, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, provisionTimeout(x))
+	defer cancel()
+	return asError(x.Check(ctx, e.environmentRef(p.ID, instance), p.EnvironmentSpec))
 }
 
 // provisionTimeout bounds what a backend does to make an environment.
@@ -76,12 +75,15 @@ func provisionTimeout(x sandbox.Executor) time.Duration {
 	return spawnTimeout
 }
 
-// createEnvironment stores a new environment, or a destroyed one's next life.
+// createEnvironment stores a new environment, or the next life of one that is destroyed or was never made.
 func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+	if old != nil && isUnmade(old) && (old.Backend != p.Backend || old.Instance != instance) {
+		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
+	}
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
 		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, EndedConditions: []string{},
-		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now,
+		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now, UnmadeSince: tx.Now,
 	}
 	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated, map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
 		return err
@@ -149,38 +151,6 @@ func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbo
 	}
 	s.DueAt = tx.Now
 	return tx.SaveSandbox(s)
-}
-
-// abandonEnvironment answers for a Provision that failed. A new environment is taken back; where that fails
-// too its row stays, being deleted, so that somebody knows of what is left and can have it removed.
-func (e *Engine) abandonEnvironment(ctx context.Context, p sandbox.PutEnvironment, instance string, before *ledger.Environment, cause error) error {
-	cause = asError(cause)
-	if before != nil && before.Status != sandbox.EnvironmentDestroyed {
-		return cause
-	}
-	ctx = context.WithoutCancel(ctx)
-	cleanup, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
-	status := sandbox.EnvironmentDestroyed
-	if err := e.backends[p.Backend].Deprovision(cleanup, e.environmentRef(p.ID, instance)); err != nil {
-		status = sandbox.EnvironmentDeleting
-		cause = asError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): delete it, which removes that", cause, p.ID, err))
-	}
-	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, p.ID)
-		if err != nil {
-			return err
-		}
-		row.Status = status
-		if err := tx.DeleteSecrets(row.ID); err != nil {
-			return err
-		}
-		return tx.SaveEnvironment(row)
-	})
-	if err != nil {
-		e.log.ErrorContext(ctx, "leasing: taking back an environment that could not be made", "environment", p.ID, "error", err)
-	}
-	return cause
 }
 
 // GetEnvironment implements sandbox.Environments.
@@ -304,27 +274,20 @@ func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
-	if err := x.Deprovision(bounded, e.environmentRef(row.ID, row.Instance)); err != nil {
-		return asError(err)
+	claim, err := e.claimEnvironment(ctx, d.ID, func(_ *ledger.Tx, row *ledger.Environment) error {
+		if row == nil || row.Status != sandbox.EnvironmentDeleting {
+			return errFinished
+		}
+		return nil
+	})
+	if errors.Is(err, errFinished) {
+		return nil
 	}
-	if err := e.deprovisionAdopted(bounded, x, row); err != nil {
-		return asError(err)
+	if err != nil {
+		return err
 	}
-	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, d.ID)
-		if err != nil || row.Status != sandbox.EnvironmentDeleting {
-			return err
-		}
-		row.Status = sandbox.EnvironmentDestroyed
-		if err := tx.DeleteSecrets(row.ID); err != nil {
-			return err
-		}
-		if err := tx.AppendEnvironmentEvent(d.ID, sandbox.EventEnvironmentDestroyed, nil); err != nil {
-			return err
-		}
-		return tx.SaveEnvironment(row)
+	return e.whileClaimed(ctx, d.ID, claim, func(ctx context.Context) error {
+		return e.deprovision(ctx, x, row.ID, row.Instance, claim)
 	})
 }
 
@@ -384,6 +347,9 @@ func mustEnvironment(tx *ledger.Tx, id string) (*ledger.Environment, error) {
 
 // mayLease refuses leases of an environment that has ended for them.
 func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
+	if isUnmade(env) {
+		return sandbox.Errorf(sandbox.Unavailable, "environment %s: %w: ask again", env.ID, errUnmade)
+	}
 	switch env.Status {
 	case sandbox.EnvironmentOpen:
 		return nil

@@ -95,7 +95,9 @@ type stray struct {
 	// seen is what is recorded of it; its looks and times are those of the ledger.
 	seen      ledger.DriftFinding
 	createdAt time.Time
-	remove    func(ctx context.Context) error
+	// ofKnown: it is what the sandboxes of an environment shared that the ledger has a row of.
+	ofKnown bool
+	remove  func(ctx context.Context) error
 }
 
 // strays returns what no row of the inventory wants.
@@ -118,9 +120,17 @@ func (v *inventory) strays(tx *ledger.Tx) ([]stray, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !wanted {
-			strays = append(strays, s)
+		if wanted {
+			continue
 		}
+		if s.seen.SandboxID == "" {
+			row, err := tx.Environment(s.seen.EnvironmentID)
+			if err != nil {
+				return nil, err
+			}
+			s.ofKnown = row != nil
+		}
+		strays = append(strays, s)
 	}
 	return strays, nil
 }

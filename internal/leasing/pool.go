@@ -167,6 +167,8 @@ func beingMade(rows []*ledger.Sandbox) bool {
 // poolSize is how many sandboxes an environment wants to wait, and why no more.
 func poolSize(env *ledger.Environment) (int64, string) {
 	switch w := env.Spec.WarmPool; {
+	case isUnmade(env):
+		return 0, "its environment is being created"
 	case env.Status != sandbox.EnvironmentOpen:
 		return 0, "its environment is " + string(env.Status) + " and keeps no warm pool"
 	case w == nil:

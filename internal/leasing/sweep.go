@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -70,7 +71,7 @@ type spared struct {
 // why says why a stray is not the sweep's to destroy, "" when it is. Pure.
 func (p spared) why(s stray) string {
 	switch {
-	case p.all:
+	case p.all && !s.ofKnown:
 		return howToAdopt
 	case s.seen.Kind == sandbox.DriftOrphan && ledger.At(s.createdAt) < p.restored:
 		return newerThanBackup
@@ -125,7 +126,7 @@ func (v *inventory) record(ctx context.Context, strays []stray, spare spared) ([
 		}
 		return nil
 	})
-	if err == nil && spare.all && len(kept) > 0 {
+	if err == nil && slices.ContainsFunc(kept, func(s stray) bool { return spare.all && !s.ofKnown }) {
 		v.engine.refused.Do(func() { v.engine.log.Warn("leasing: "+howToAdopt, "ledger", v.engine.store.ID(), "found", len(kept)) })
 	}
 	return kept, err

@@ -138,6 +138,7 @@ func (tx *Tx) moveClock(step Span) error {
 		{"processes", liveProcess, []string{"started_at", "exited_at", "kill_at", "due_at"}},
 		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
+		{"environments", "claimed_until > 0", []string{"claimed_until"}},
 		{"doomed_objects", "1 = 1", []string{"delete_at"}},
 		{"drift_findings", "resolved_at = 0", []string{"first_seen_at", "last_seen_at"}},
 	}

@@ -74,6 +74,11 @@ type Environment struct {
 	PoolFailures int64
 	PoolError    string
 	PoolDueAt    Time
+	// Claim is that of the request that makes, changes or removes what it has on its backend, until ClaimedUntil.
+	Claim        string
+	ClaimedUntil Time
+	// UnmadeSince is since when it is being made for the first time, 0 once it was.
+	UnmadeSince Time
 	// RetiredAt is since when only its name is kept, 0 before.
 	RetiredAt Time
 	CreatedAt Time `gorm:"autoCreateTime:false"`

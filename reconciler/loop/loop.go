@@ -15,11 +15,12 @@
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
+//	ticker ─────────────────> Engine.FinishEnvironments (what broken creations and removals left)
 //	start, ticker ──────────> Engine.ReconcileUsage (what a backend has counted itself)
 //	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
 //	commit, timer, slow poll > Engine.TendProcesses (processes to start, or that nobody follows)
 //
-// Whatever waits for a backend (Work, Look, Survey, CollectEgress, ReconcileUsage) runs in goroutines of that
+// Whatever waits for a backend (Work, Look, Survey, CollectEgress, FinishEnvironments, ReconcileUsage) runs in goroutines of that
 // backend, with workers of its own. The other passes only read and write the ledger.
 package loop
 
@@ -83,6 +84,7 @@ const (
 	PassBudgets   = "budgets"   // look at budgets
 	PassUsage     = "usage"     // remove old samples of usage
 	PassStates    = "states"    // delete objects of replaced states
+	PassFinish    = "finish"    // remove what creations and removals of environments have left
 	PassMeter     = "meter"     // compare usage with what backends have counted
 	PassRetire    = "retire"    // remove what was destroyed long ago
 )
@@ -130,7 +132,7 @@ func New(e *leasing.Engine, c Config) *Loop {
 // backend, so that one that hangs delays no other.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, b := range l.engine.Backends() {
-		for _, pass := range []string{PassDue, PassSurvey, PassEgress, PassMeter} {
+		for _, pass := range []string{PassDue, PassSurvey, PassEgress, PassFinish, PassMeter} {
 			l.c.Observer.PassBegan(pass, b)
 		}
 		d := &dispatcher{loop: l, backend: b, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
@@ -140,6 +142,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { w.survey(ctx) })
 		l.wg.Go(func() { w.follow(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
+		l.wg.Go(func() { l.finishEnvironments(ctx, b) })
 		l.wg.Go(func() { l.meter(ctx, b) })
 	}
 	for _, pass := range []string{PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassStates} {
@@ -188,6 +191,22 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.CollectStates(ctx); l.passed(ctx, PassStates, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
+		}
+	}
+}
+
+// finishEnvironments removes what creations and removals of environments have left on a backend, at the pace of surveys.
+func (l *Loop) finishEnvironments(ctx context.Context, b sandbox.Backend) {
+	tick := time.NewTicker(l.c.SurveyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := l.engine.FinishEnvironments(ctx, b); l.passed(ctx, PassFinish, b, err) {
+			l.c.Logger.Warn("loop: removing what is left of environments; it is tried again", "backend", b, "error", err)
 		}
 	}
 }
