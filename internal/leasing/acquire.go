@@ -265,7 +265,7 @@ func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
 	return sandbox.SandboxSpec{
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
-		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), Config: config,
+		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), AsOf: e.store.Now(), Config: config,
 		Limits: limitsOf(s), ExpiryConditions: s.ExpiryConditions,
 	}
 }

@@ -35,12 +35,17 @@ func (e *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
+	end := endOf(spec)
 	if spec.Network == sandbox.NetworkRestricted {
 		if err := e.admit(ctx, spec); err != nil {
 			return err
 		}
 	}
-	content, err := json.Marshal(wire.Lease{Env: systemEnv(spec), Config: string(spec.Config), Deadline: spec.Deadline})
+	ends, err := e.endsAt(ctx, spec.Instance, end)
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(wire.Lease{Env: systemEnv(spec), Config: string(spec.Config), Deadline: ends.At, Ends: ends})
 	if err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: encode its lease: %w", spec.SandboxID, err)
 	}

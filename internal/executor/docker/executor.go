@@ -68,6 +68,7 @@ type Executor struct {
 	// volumes is where each engine seen keeps its volumes, by its id, as it says; see assign.go.
 	volumes map[string]string
 	links   map[sandbox.EnvironmentRef]*link // to gateways
+	clocks  map[string]engineClock           // of each engine seen
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -102,7 +103,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
-		links: make(map[sandbox.EnvironmentRef]*link),
+		links: make(map[sandbox.EnvironmentRef]*link), clocks: make(map[string]engineClock),
 	}
 	e.Guests = helper.New(sandbox.Docker, e.help)
 	return e, nil

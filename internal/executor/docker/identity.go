@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -36,10 +37,12 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 
 // engine asks the engine who it is.
 func (e *Executor) engine(ctx context.Context) (dockerapi.Info, error) {
+	asked := time.Now()
 	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
 	if err != nil {
 		return info, err
 	}
+	e.noteClock(info, asked)
 	if info.ID == "" {
 		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
 	}

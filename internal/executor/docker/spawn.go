@@ -2,21 +2,24 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
 const maxConfig = 96 << 10
 
-// deadlineFlag is the guest's argument that names the sandbox's deadline, in Unix microseconds.
+// deadlineFlag is the guest's argument that names the sandbox's deadline by the ledger's clock, in Unix microseconds.
 const deadlineFlag = "-deadline"
 
 // Spawn implements sandbox.Lifecycle. The container's name is the lock: whoever creates it wins,
@@ -25,6 +28,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
+	end := endOf(spec)
 	_, err := e.lookUp(ctx, sandboxName(spec.Handle))
 	switch {
 	case err == nil:
@@ -59,7 +63,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, s, out)
+	return e.createAndStart(ctx, spec, end, s, out)
 }
 
 // discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
@@ -88,9 +92,13 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	return e.checkLabels("volume", s.volume(), v.Labels, labels)
 }
 
-func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, s seed, out wayOut) error {
+func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, s seed, out wayOut) error {
 	name := sandboxName(spec.Handle)
-	config, err := containerConfig(spec, s.image.ID, out)
+	ends, err := e.endsAt(ctx, spec.Instance, end)
+	if err != nil {
+		return err
+	}
+	config, err := containerConfig(spec, ends, s.image.ID, out)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
@@ -216,8 +224,12 @@ func volumeMount(name, target string, labels map[string]string) dockerapi.Mount 
 	return dockerapi.Mount{Type: dockerapi.MountTypeVolume, Source: name, Target: target, VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels}}
 }
 
-func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*dockerapi.ContainerConfig, error) {
+func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, imageID string, out wayOut) (*dockerapi.ContainerConfig, error) {
 	egress, err := out.arguments()
+	if err != nil {
+		return nil, err
+	}
+	command, err := initCommand(spec, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +244,7 @@ func containerConfig(spec sandbox.SandboxSpec, imageID string, out wayOut) (*doc
 		User:        spec.Confinement.WithDefaults().User,
 		Env:         assignments(env),
 		WorkingDir:  "/",
-		Entrypoint:  append(initCommand(spec), egress...),
+		Entrypoint:  append(command, egress...),
 		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}, nil
@@ -250,12 +262,16 @@ func systemEnv(spec sandbox.SandboxSpec) map[string]string {
 }
 
 // initCommand runs process 1.
-func initCommand(spec sandbox.SandboxSpec) []string {
-	command := []string{guest.Path, "init", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10)}
-	if pooled(spec) {
-		return append(command, "-pooled")
+func initCommand(spec sandbox.SandboxSpec, ends wire.Ends) ([]string, error) {
+	when, err := json.Marshal(ends)
+	if err != nil {
+		return nil, err
 	}
-	return append(command, "-config", string(spec.Config))
+	command := []string{guest.Path, "init", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when)}
+	if pooled(spec) {
+		return append(command, "-pooled"), nil
+	}
+	return append(command, "-config", string(spec.Config)), nil
 }
 
 func assignments(env map[string]string) []string {

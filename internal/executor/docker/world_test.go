@@ -102,7 +102,15 @@ func (w *world) exec(t testing.TB, h sandbox.Handle, command ...string) string {
 // engineOn opens a lease engine on a ledger in a file, under the world's label.
 func (w *world) engineOn(t *testing.T, path string) (e *leasing.Engine, end func()) {
 	t.Helper()
-	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{IDs: func(int) string { return w.ref.LedgerID }})
+	return w.engineAside(t, path, 0)
+}
+
+// engineAside is engineOn with a ledger whose clock is wrong.
+func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *leasing.Engine, end func()) {
+	t.Helper()
+	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{
+		IDs: func(int) string { return w.ref.LedgerID }, Now: func() time.Time { return time.Now().Add(by) },
+	})
 	must(t, err)
 	e, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.x}, Keys: seal.InFile(path+".key", true)})
 	must(t, err)

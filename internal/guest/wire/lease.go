@@ -12,6 +12,21 @@ type Lease struct {
 	Env map[string]string `json:"env"`
 	// Config is the content of /workspace/config.json.
 	Config string `json:"config"`
-	// Deadline ends the sandbox, unless the deadline that it began with does so earlier.
+	// Deadline ends the sandbox, by its engine's clock, unless the deadline that it began with does so earlier. Guests of
+	// earlier releases know no Ends.
 	Deadline time.Time `json:"deadline"`
+	Ends     Ends      `json:"ends"`
+}
+
+// Ends is a sandbox's deadline by clocks that process 1 can read. The ledger's clock is not one of them: it may be
+// another machine's, and wrong.
+type Ends struct {
+	// At is the moment by the clock of the engine's host.
+	At time.Time `json:"at"`
+	// Boot names the boot of the host that wrote this, and SinceBoot is the moment by its CLOCK_BOOTTIME, which nobody can
+	// set. Where process 1 runs in the same boot, they count alone. Boot is "" where the writer cannot know them.
+	Boot      string        `json:"boot,omitempty"`
+	SinceBoot time.Duration `json:"since_boot,omitempty"`
+	// Left was left when this was written: a sandbox that starts never gets more, whatever its clocks say.
+	Left time.Duration `json:"left"`
 }

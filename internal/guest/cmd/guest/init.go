@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
 const (
@@ -32,13 +34,13 @@ const (
 // runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
 // from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
 // never late.
-func runInit(deadline time.Time, config, egress string, pooled bool) {
+func runInit(ends wire.Ends, config, egress string, pooled bool) {
 	runtime.LockOSThread() // the main thread's name is the process's
 	harden()
 	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	timer := armDeadline(deadline)
+	timer := armDeadline(readClocks().left(ends))
 	if err := restoreModes(modes); err != nil {
 		fatal("%v", err)
 	}
@@ -59,42 +61,11 @@ func runInit(deadline time.Time, config, egress string, pooled bool) {
 		fatal("keep commands: %v", err)
 	}
 	become(readyName)
-	if !pooled || awaitLease(stop, timer, deadline) {
+	if !pooled || awaitLease(stop, timer, ends) {
 		<-stop
 	}
 	stopAll()
 	os.Exit(exitStopped)
-}
-
-// armDeadline ends process 1, and with it the sandbox, at the deadline. CLOCK_BOOTTIME counts on
-// while the host sleeps and the sandbox is paused, and nobody can set it.
-func armDeadline(deadline time.Time) (timer int) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
-	if err != nil {
-		fatal("make the deadline's timer: %v", err)
-	}
-	setTimer(fd, deadline)
-	waiting := make(chan struct{})
-	go func() { // ends with the process
-		runtime.LockOSThread()
-		close(waiting)
-		var ticks [8]byte
-		for {
-			if _, err := unix.Read(fd, ticks[:]); !errors.Is(err, unix.EINTR) {
-				os.Exit(exitDeadline) // a timer that fails ends the sandbox too
-			}
-		}
-	}()
-	<-waiting
-	return fd
-}
-
-func setTimer(fd int, deadline time.Time) {
-	left := max(time.Until(deadline), time.Nanosecond)
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(left.Nanoseconds())}
-	if err := unix.TimerfdSettime(fd, 0, &spec, nil); err != nil {
-		fatal("set the deadline's timer: %v", err)
-	}
 }
 
 // writeConfig writes config.json at the first start; a later start finds it.

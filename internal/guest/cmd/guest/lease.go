@@ -31,12 +31,15 @@ func readLease() *wire.Lease {
 	if json.Unmarshal(b, &l) != nil || l.Deadline.IsZero() {
 		return nil
 	}
+	if l.Ends.At.IsZero() { // a reconciler of an earlier release wrote it
+		l.Ends = parseEnds("", l.Deadline)
+	}
 	return &l
 }
 
 // awaitLease waits for the sandbox's lease and takes it over, before any command runs. It returns
 // false when the sandbox is stopped first.
-func awaitLease(stop <-chan os.Signal, timer int, deadline time.Time) bool {
+func awaitLease(stop <-chan os.Signal, timer int, ends wire.Ends) bool {
 	l := readLease()
 	for ; l == nil; l = readLease() {
 		select {
@@ -45,8 +48,9 @@ func awaitLease(stop <-chan os.Signal, timer int, deadline time.Time) bool {
 		case <-time.After(leasePause):
 		}
 	}
-	if l.Deadline.Before(deadline) { // never later than what it began with
-		setTimer(timer, l.Deadline)
+	now := readClocks()
+	if left := now.left(l.Ends); left < now.left(ends) { // never later than what it began with
+		setTimer(timer, left)
 	}
 	if err := writeConfig(l.Config); err != nil {
 		fatal("write %s: %v", configFile, err)

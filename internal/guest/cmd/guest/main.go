@@ -4,6 +4,7 @@
 //
 //	guest init    -deadline <unix µs> [-config <json>]     process 1
 //	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
+//	guest init    … -ends <json>                           … which says when that is by the clocks here, as wire.Ends
 //	guest init    … -egress <json>                         … which moves what may go out to the gateway
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
 //	guest exec    -shell … -- <line>                       runs a line of the image's shell, and reports what it leaves behind
@@ -48,7 +49,8 @@ func main() {
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
-		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time")
+		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time by the ledger's clock")
+		ends     = flags.String("ends", "", "when that is by the clocks here, as wire.Ends; empty means that the deadline is of the clock here")
 		config   = flags.String("config", "", "content of /workspace/config.json")
 		egress   = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
 		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
@@ -77,7 +79,7 @@ func main() {
 		fatal("%v", err)
 	}
 	if name == "init" {
-		runInit(time.UnixMicro(*deadline), *config, *egress, *pooled)
+		runInit(parseEnds(*ends, time.UnixMicro(*deadline)), *config, *egress, *pooled)
 		return
 	}
 	if name == "state" {
