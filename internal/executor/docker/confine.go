@@ -72,7 +72,7 @@ func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimi
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
 	}
-	if size := spec.Resources.DiskMB * 1e6; size > 0 {
+	if size := diskBytes(spec); size > 0 {
 		limits = append(limits, &dockerapi.Ulimit{Name: "fsize", Soft: size, Hard: size})
 	}
 	return limits
@@ -85,12 +85,15 @@ func bind(m sandbox.Mount) dockerapi.Mount {
 		BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRPrivate, NonRecursive: true}}
 }
 
+// diskBytes is what a sandbox may keep on disk, 0 for no limit.
+func diskBytes(spec sandbox.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
+
 // volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
 func volumeSize(spec sandbox.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
 		return ""
 	}
-	return strconv.FormatInt(spec.Resources.DiskMB*1e6, 10)
+	return strconv.FormatInt(diskBytes(spec), 10)
 }
 
 // checkConfinement refuses what the engine cannot hold. Errors: Invalid, naming the field.

@@ -268,6 +268,9 @@ func initCommand(spec sandbox.SandboxSpec, ends wire.Ends) ([]string, error) {
 		return nil, err
 	}
 	command := []string{guest.Path, "init", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when)}
+	if size := diskBytes(spec); size > 0 {
+		command = append(command, "-disk", strconv.FormatInt(size, 10))
+	}
 	if pooled(spec) {
 		return append(command, "-pooled"), nil
 	}

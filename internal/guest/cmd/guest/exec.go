@@ -83,7 +83,11 @@ func runExec(c command, out *wire.Writer) wire.Result {
 
 // runCommand runs the command to its end. Without a writer for stderr, it writes both to the first.
 func runCommand(c command, stdout, stderr io.Writer) wire.Result {
-	began, oomKills := time.Now(), countOOMKills()
+	began, beganSinceBoot, oomKills := time.Now(), readClocks().sinceBoot, countOOMKills()
+	diagnostics := stderr
+	if diagnostics == nil {
+		diagnostics = stdout
+	}
 	var left shellStateOf
 	pumps, pid, err := start(c, stdout, stderr, &left)
 	if err != nil {
@@ -91,11 +95,7 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 		if !errors.Is(err, errDirectory) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
 			code = exitNotFound
 		}
-		told := stderr
-		if told == nil {
-			told = stdout
-		}
-		_, _ = fmt.Fprintf(told, "guest: %v\n", err) // a broken stream shows in the result, written next
+		_, _ = fmt.Fprintf(diagnostics, "guest: %v\n", err) // a broken stream shows in the result, written next
 		return wire.Result{ExitCode: code, Duration: time.Since(began)}
 	}
 	var timedOut atomic.Bool
@@ -119,6 +119,9 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	pumps.drain()
 	if c.shell && !r.TimedOut {
 		r.Shell = left.state()
+	}
+	if status.Signal() == unix.SIGKILL && endedForDisk(beganSinceBoot) {
+		_, _ = io.WriteString(diagnostics, diskExceeded) // as above
 	}
 	r.OOMKilled = countOOMKills() > oomKills
 	return r

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 // runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
 // from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
 // never late.
-func runInit(ends wire.Ends, config, egress string, pooled bool) {
+func runInit(ends wire.Ends, config, egress string, pooled bool, disk int64) {
 	runtime.LockOSThread() // the main thread's name is the process's
 	harden()
 	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
@@ -59,6 +60,10 @@ func runInit(ends wire.Ends, config, egress string, pooled bool) {
 	}
 	if err := startKeeping(); err != nil {
 		fatal("keep commands: %v", err)
+	}
+	if disk > 0 {
+		spareThreads(spare + 1)
+		go watchDisk(diskLimits{bytes: disk, roots: sandbox.Roots}) // ends with the process
 	}
 	become(readyName)
 	if !pooled || awaitLease(stop, timer, ends) {

@@ -40,6 +40,10 @@ type keeperMessage struct {
 	Follow string `json:"follow,omitempty"`
 	// Ring says that the first stream is a ring, and the only one that is written.
 	Ring bool `json:"ring,omitempty"`
+	// Disk asks whether process 1 has ended programs for what they kept on disk, and DiskEnded says when it last did,
+	// as time since boot; 0 is never.
+	Disk      bool  `json:"disk,omitempty"`
+	DiskEnded int64 `json:"disk_ended,omitempty"`
 	// Problem is why process 1 refuses, "" when it does not.
 	Problem string `json:"problem,omitempty"`
 	// Result is how the command ended.
@@ -122,6 +126,8 @@ func (k *keeper) serve(conn *net.UnixConn) {
 		return
 	case m.Follow != "":
 		k.follow(conn, m.Follow)
+	case m.Disk:
+		_ = send(conn, keeperMessage{DiskEnded: diskEnded.Load()}) // as below
 	}
 	closeAll(files)
 }

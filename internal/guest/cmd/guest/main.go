@@ -5,6 +5,7 @@
 //	guest init    -deadline <unix µs> [-config <json>]     process 1
 //	guest init    -deadline <unix µs> -pooled              process 1 of a sandbox that waits for its lease
 //	guest init    … -ends <json>                           … which says when that is by the clocks here, as wire.Ends
+//	guest init    … -disk <bytes>                          … which ends programs that keep more in /workspace and /data
 //	guest init    … -egress <json>                         … which moves what may go out to the gateway
 //	guest exec    -id <id> -timeout <duration> -cwd <dir> -- command args…
 //	guest exec    -shell … -- <line>                       runs a line of the image's shell, and reports what it leaves behind
@@ -51,6 +52,7 @@ func main() {
 	var (
 		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time by the ledger's clock")
 		ends     = flags.String("ends", "", "when that is by the clocks here, as wire.Ends; empty means that the deadline is of the clock here")
+		disk     = flags.Int64("disk", 0, "how many bytes /workspace and /data may take together; 0 is any number")
 		config   = flags.String("config", "", "content of /workspace/config.json")
 		egress   = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
 		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
@@ -79,7 +81,7 @@ func main() {
 		fatal("%v", err)
 	}
 	if name == "init" {
-		runInit(parseEnds(*ends, time.UnixMicro(*deadline)), *config, *egress, *pooled)
+		runInit(parseEnds(*ends, time.UnixMicro(*deadline)), *config, *egress, *pooled, *disk)
 		return
 	}
 	if name == "state" {

@@ -76,11 +76,16 @@ func (t table) under(root int) []int {
 	return found
 }
 
-// killTree ends every descendant of root, a subreaper, within the limit. It stops them all before it kills any:
-// a stopped process forks no more but still counts against the PID limit, so a fork bomb runs dry.
+// killTree ends every descendant of root, a subreaper, within the limit.
 func killTree(root int, limit time.Time) {
+	killAll(func() []int { return processes().under(root) }, limit)
+}
+
+// killAll ends all processes that find returns, until it returns none or the limit. It stops them all before it kills
+// any: a stopped process forks no more but still counts against the PID limit, so a fork bomb runs dry.
+func killAll(find func() []int, limit time.Time) {
 	for time.Now().Before(limit) {
-		victims := freeze(root, limit)
+		victims := freeze(find, limit)
 		if len(victims) == 0 {
 			return
 		}
@@ -91,11 +96,11 @@ func killTree(root int, limit time.Time) {
 	}
 }
 
-func freeze(root int, limit time.Time) map[int]bool {
+func freeze(find func() []int, limit time.Time) map[int]bool {
 	frozen := map[int]bool{}
 	for grown := true; grown && time.Now().Before(limit); {
 		grown = false
-		for _, pid := range processes().under(root) {
+		for _, pid := range find() {
 			if !frozen[pid] {
 				_ = unix.Kill(pid, unix.SIGSTOP) // one that is gone already cannot fork
 				frozen[pid], grown = true, true

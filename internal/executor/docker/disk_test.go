@@ -1,0 +1,67 @@
+package docker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// bounded makes a sandbox that may keep 32 MB.
+func (w *world) bounded(t *testing.T) sandbox.Handle {
+	t.Helper()
+	spec := w.spec()
+	spec.Resources.DiskMB = 32
+	must(t, w.x.Spawn(t.Context(), spec))
+	return spec.Handle
+}
+
+// ends runs a script to its end.
+func (w *world) ends(t *testing.T, h sandbox.Handle, script string) sandbox.ExecResult {
+	t.Helper()
+	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Minute)}.Normalize()
+	must(t, err)
+	res, err := w.x.Exec(t.Context(), h, r)
+	must(t, err)
+	return res
+}
+
+func TestProgramsThatKeepMoreThanTheDiskAreEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	beside := w.bounded(t)
+	w.exec(t, beside, "sh", "-c", "sleep 7301 >/dev/null 2>&1 & dd if=/dev/zero of=/workspace/below bs=1M count=24 2>/dev/null")
+	t.Run("more", func(t *testing.T) { moreThanTheDisk(t, w) })
+	if got := w.exec(t, beside, "sh", "-c", "grep -l 'sleep.[7]301' /proc/[0-9]*/cmdline | wc -l; wc -c < /workspace/below"); got != "1\n25165824\n" {
+		t.Errorf("the sandbox beside them has %q", got)
+	}
+}
+
+func moreThanTheDisk(t *testing.T, w *world) {
+	for name, script := range map[string]string{
+		"in both directories":     "dd if=/dev/zero of=/workspace/a bs=1M count=24; dd if=/dev/zero of=/data/b bs=1M count=24",
+		"in many files":           "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=/data/$i bs=64k count=2; i=$((i+1)); done",
+		"in files without a name": "exec 3>/workspace/a 4>/data/b; rm /workspace/a /data/b; dd if=/dev/zero bs=1M count=24 >&3; dd if=/dev/zero bs=1M count=24 >&4",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := w.bounded(t)
+			res := w.ends(t, h, script+"; date +%s; sleep 50")
+			const killed = 128 + 9
+			if res.ExitCode != killed || res.TimedOut || !strings.Contains(string(res.Stderr), "disk_exceeded") {
+				t.Fatalf("it ended with exit code %d, timed out %t: %s", res.ExitCode, res.TimedOut, res.Stderr)
+			}
+			if res.Duration.D() > 10*time.Second {
+				t.Errorf("it ended after %s", res.Duration)
+			}
+			if got := w.ends(t, h, "rm -rf /workspace/* /data/*; sleep 2; echo removed"); string(got.Stdout) != "removed\n" {
+				t.Errorf("removing files ended with %d: %q, %s", got.ExitCode, got.Stdout, got.Stderr)
+			}
+			if got := w.ends(t, h, "dd if=/dev/zero of=/workspace/c bs=1M count=24 2>/dev/null; sleep 2; echo written"); string(got.Stdout) != "written\n" {
+				t.Errorf("writing again ended with %d: %q, %s", got.ExitCode, got.Stdout, got.Stderr)
+			}
+		})
+	}
+}
