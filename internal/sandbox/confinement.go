@@ -13,10 +13,10 @@ type DiskLimit string
 
 // The disk limits.
 const (
-	// DiskBilled: disk_mb is the size that is billed, and bounds each single file. What a sandbox
-	// writes altogether is bounded by the engine's disk alone.
+	// DiskBilled: disk_mb is the size that is billed. It bounds each single file, and /workspace and /data together:
+	// a sandbox that keeps more has its programs ended.
 	DiskBilled DiskLimit = "billed"
-	// DiskEnforced: /workspace and /data take at most disk_mb each. A backend that cannot hold that
+	// DiskEnforced: besides, a quota bounds /workspace and /data to disk_mb each. A backend that cannot hold that
 	// refuses the environment.
 	DiskEnforced DiskLimit = "enforced"
 )
@@ -31,7 +31,7 @@ type Confinement struct {
 	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, but at most half of the memory, against which it counts. Default 512."`
 	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts. Default 16."`
 	OpenFiles      int64     `json:"open_files,omitempty" doc:"Open files of one process, 64 to 1048576. Default 16384."`
-	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"enforced: /workspace and /data take at most disk_mb each, and an engine that cannot hold that refuses the environment. billed (default): disk_mb is billed and bounds single files."`
+	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"billed (default): disk_mb is billed, and programs that keep more in /workspace and /data together are ended. enforced: a quota bounds each of the two to disk_mb as well, and an engine that cannot hold that refuses the environment."`
 }
 
 // Defaults of a confinement.

@@ -11,7 +11,7 @@ type Resources struct {
 	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
 	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
 	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
-	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed; confinement.disk_limit says what it bounds." minimum:"0"`
+	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed, and that /workspace and /data may take together." minimum:"0"`
 }
 
 // DefaultResources are the limits of a sandbox whose environment names none.

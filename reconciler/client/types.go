@@ -99,10 +99,10 @@ type DiskLimit = sandbox.DiskLimit
 
 // The disk limits.
 const (
-	// DiskBilled: disk_mb is the size that is billed, and bounds each single file. What a sandbox
-	// writes altogether is bounded by the engine's disk alone.
+	// DiskBilled: disk_mb is the size that is billed. It bounds each single file, and /workspace and /data together:
+	// a sandbox that keeps more has its programs ended.
 	DiskBilled = sandbox.DiskBilled
-	// DiskEnforced: /workspace and /data take at most disk_mb each. A backend that cannot hold that
+	// DiskEnforced: besides, a quota bounds /workspace and /data to disk_mb each. A backend that cannot hold that
 	// refuses the environment.
 	DiskEnforced = sandbox.DiskEnforced
 )

@@ -44,8 +44,8 @@ func confinementBlock() schema.Block {
 			"tmp_mb":     limit("Size of `/tmp` in MiB, 1 to 32768, but at most half of the memory, against which it counts.", def.TmpMB),
 			"run_mb":     limit("Size of `/run` in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts.", def.RunMB),
 			"open_files": limit("Open files of one process, 64 to 1048576.", def.OpenFiles),
-			"disk_limit": choice("`enforced`: `/workspace` and `/data` take at most `disk_mb` each, and the apply fails on an engine that cannot hold that. "+
-				"`billed`: `disk_mb` is billed and bounds single files.", string(def.DiskLimit)),
+			"disk_limit": choice("`billed`: programs that keep more than `disk_mb` in `/workspace` and `/data` together are ended. "+
+				"`enforced`: a quota bounds each of the two to `disk_mb` as well, and the apply fails on an engine that cannot hold that.", string(def.DiskLimit)),
 		},
 	}
 }

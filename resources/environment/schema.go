@@ -182,7 +182,7 @@ func blocks() map[string]schema.Block {
 			Attributes: map[string]schema.Attribute{
 				"memory_mb":  limit("Memory limit in MiB, 512 to 32768.", sandbox.DefaultResources.MemoryMB),
 				"pids_limit": limit("Largest number of processes and threads, 32 to 4096.", sandbox.DefaultResources.PIDs),
-				"disk_mb":    limit("Disk size in MB, 1024 to 102400. It is billed; Docker does not enforce it.", sandbox.DefaultResources.DiskMB),
+				"disk_mb":    limit("Disk size in MB, 1024 to 102400. It is billed. On Docker, programs that keep more in `/workspace` and `/data` together are ended.", sandbox.DefaultResources.DiskMB),
 				"cpus": schema.Float64Attribute{
 					MarkdownDescription: "CPU limit in cores, 0.5 to 16, in steps of 0.001. Default: `2`.",
 					Optional:            true,

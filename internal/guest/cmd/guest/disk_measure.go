@@ -85,7 +85,7 @@ func (w *diskWalk) add(s *unix.Stat_t) {
 
 // tree adds all below a directory, and returns its device.
 func (w *diskWalk) tree(root string) (dev uint64, err error) {
-	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := openBelow(unix.AT_FDCWD, root)
 	if err != nil {
 		return 0, err
 	}
