@@ -177,6 +177,7 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.DockerPriceBook, "docker-price-book", "", "JSON file with the prices of sandboxes on Docker (default: free)")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	c.KeptOutput.addFlags(f)
 	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
 }
 

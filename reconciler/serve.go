@@ -65,6 +65,8 @@ type Config struct {
 	Dashboard bool
 	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
 	CleanupTTL time.Duration
+	// KeptOutput bounds the output of commands and sessions that is kept, in MiB.
+	KeptOutput KeptOutput
 	// LogFormat and LogLevel are what commands make Logger of.
 	LogFormat string
 	LogLevel  slog.Level
@@ -81,6 +83,9 @@ func (c *Config) validate() error {
 	}
 	if c.CleanupTTL < leasing.MinCleanupTTL {
 		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, leasing.MinCleanupTTL)
+	}
+	if err := c.KeptOutput.validate(); err != nil {
+		return err
 	}
 	return c.checkListen()
 }
@@ -126,6 +131,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	counts := metrics.New(c.Version)
 	settings := leasing.Config{
 		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: given.machine, Version: c.Version, Logger: c.Logger,
+		KeptOutput: c.KeptOutput.bounds(),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: given.book, sandbox.Cloudflare: pricing.Cloudflare()},
 	}
 	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {

@@ -169,6 +169,9 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id st
 	if err := mayLease(env, spec); err != nil {
 		return "", nil, false, err
 	}
+	if err := mayHold(tx, env.ID, a.Tenant); err != nil {
+		return "", nil, false, err
+	}
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
 	if err := e.mayAfford(tx, env, next); err != nil {
 		return "", nil, false, err
@@ -183,6 +186,19 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id st
 	}
 	l.Generation, l.SandboxID = generation, s.ID
 	return s.ID, t, true, tx.SaveLease(l)
+}
+
+// mayHold refuses a tenant one more lease than its ceiling in an environment.
+func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
+	if t == nil || t.Ceiling.Leases == 0 {
+		return nil
+	}
+	counts, err := tx.CountLeases([]string{environmentID})
+	if err != nil {
+		return err
+	}
+	c := counts[environmentID]
+	return t.CheckLeases(c.Live() + c.Failed + c.Deleting)
 }
 
 // begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
@@ -225,7 +241,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
 	}
 	if leaseID != nil {
-		keepState(s, spec.State)
+		keepState(s, spec.State, a.Tenant.StateNamespace())
 	}
 	return s
 }

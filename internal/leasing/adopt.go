@@ -184,7 +184,9 @@ func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbo
 	if f.fromPool() {
 		lease, owner = nil, poolOwner
 	}
-	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner}, lease, o.Generation)
+	// Which token has leased it is not known: its state goes no further than its environment.
+	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
+	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
 	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
 	if o.LedgerID != f.engine.store.ID() {
 		s.LedgerID = o.LedgerID

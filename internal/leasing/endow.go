@@ -34,7 +34,7 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 			return err
 		}
 		if own.sealed, err = tx.Secrets(s.EnvironmentID); err == nil && own.keepsState {
-			own.saved, err = tx.SavedState(s.State.Key)
+			own.saved, err = beginsWith(tx, &s.State)
 		}
 		return err
 	})

@@ -27,6 +27,8 @@ type Config struct {
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// State keeps what environments keep of /data. Without it an environment cannot keep any.
 	State StateStore
+	// KeptOutput bounds the output that is kept.
+	KeptOutput OutputBounds
 	// Host is what sandboxes may have of this machine; nil allows nothing.
 	Host *host.Host
 	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
@@ -54,6 +56,7 @@ type Engine struct {
 	observer Observer
 	receipts *receipts
 	state    StateStore
+	bounds   OutputBounds
 	// saving holds one element for each save under way.
 	saving chan struct{}
 	// lastSamples holds one value for each last reading under way.
@@ -102,7 +105,7 @@ func New(c Config) (*Engine, error) {
 		processes: make(map[string]struct{}),
 		egress:    make(map[string]*rate.Limiter),
 		sampling:  make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
-		state: c.State, saving: make(chan struct{}, savers),
+		state: c.State, bounds: c.KeptOutput.withDefaults(), saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
 		e.backends[x.Backend()] = &backend{Executor: x, engine: e}

@@ -19,6 +19,9 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err := p.Validate(); err != nil {
 		return sandbox.Environment{}, err
 	}
+	if err := p.Tenant.Check(p.EnvironmentSpec); err != nil {
+		return sandbox.Environment{}, err
+	}
 	x, err := e.backendFor(p.Backend)
 	if err != nil {
 		return sandbox.Environment{}, err
@@ -80,6 +83,9 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 	if old != nil && isUnmade(old) && (old.Backend != p.Backend || old.Instance != instance) {
 		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
 	}
+	if err := mayCreate(tx, p.ID, p.Tenant); err != nil {
+		return err
+	}
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
 		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, EndedConditions: []string{},
@@ -92,6 +98,24 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 		return tx.CreateEnvironment(row)
 	}
 	return tx.SaveEnvironment(row)
+}
+
+// mayCreate refuses a tenant one more environment, beside the others, than its ceiling.
+func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
+	if t == nil || t.Ceiling.Environments == 0 {
+		return nil
+	}
+	rows, err := tx.Environments()
+	if err != nil {
+		return err
+	}
+	there := int64(0)
+	for i := range rows {
+		if rows[i].ID != id && sandbox.MatchesEnvironment(t.Environments, rows[i].ID) {
+			there++
+		}
+	}
+	return t.CheckEnvironments(there)
 }
 
 // changeEnvironment stores new settings. Living leases follow in time and conditions, not in size

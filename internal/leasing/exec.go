@@ -223,7 +223,10 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 		if err != nil {
 			return err
 		}
-		return c.engine.keepShellState(tx, s, x, res.Shell)
+		if err := c.engine.keepShellState(tx, s, x, res.Shell); err != nil {
+			return err
+		}
+		return c.engine.boundOutput(tx)
 	})
 	if err != nil || settled {
 		return err
@@ -234,7 +237,10 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 			return err
 		}
 		c.row = *x
-		return tx.SaveExec(x)
+		if err := tx.SaveExec(x); err != nil {
+			return err
+		}
+		return c.engine.boundOutput(tx)
 	})
 }
 

@@ -187,6 +187,9 @@ func (e *Engine) kept(ctx context.Context, x *ledger.Exec, stream sandbox.ExecSt
 	if stream == sandbox.Stderr {
 		o = x.Stderr
 	}
+	if x.DroppedAt != 0 && o.Bytes > 0 {
+		return nil, errDropped("what command "+x.ID+" wrote", x.DroppedAt)
+	}
 	offset = min(offset, o.Kept)
 	switch {
 	case !o.IsObject():
@@ -266,9 +269,10 @@ func (e *Engine) followLive(ctx context.Context, x *ledger.Exec, r sandbox.Repla
 	return err
 }
 
-// passRest passes on what is kept of a stream beyond what was passed on before.
+// passRest passes on what is kept of a stream beyond what was passed on before. Of what was dropped that is nothing:
+// the result says that it is truncated.
 func (e *Engine) passRest(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream, to counted) error {
-	if to.w == nil {
+	if to.w == nil || x.DroppedAt != 0 {
 		return nil
 	}
 	r, err := e.kept(ctx, x, stream, *to.at)

@@ -43,6 +43,8 @@ type Census struct {
 	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.
 	Findings map[sandbox.DriftKind]int64
+	// Kept is the output that is kept, and how much of it was dropped since the ledger was made.
+	Kept ledger.KeptSum
 	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
 	Overdue time.Duration
 }
@@ -65,6 +67,9 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 	instances := e.inReach()
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
+			return err
+		}
+		if c.Kept, err = tx.KeptSum(ledger.KeptOfLedger, ""); err != nil {
 			return err
 		}
 		ended, err := tx.OldestEnded()

@@ -29,7 +29,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 	defer func() { res.Lease = e.endRun(ctx, ref) }() // on every way out, a panic included
 	awake, life := sandbox.Duration(0), r.Timeout+r.Margin
 	_, err = e.Acquire(ctx, sandbox.Acquire{
-		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner,
+		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner, Tenant: r.Tenant,
 		Settings: sandbox.LeaseSettings{TTL: &r.Margin, MaxLifetime: &life, SleepAfter: &awake},
 	})
 	if err != nil {

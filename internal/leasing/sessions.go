@@ -266,6 +266,9 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 		if err != nil {
 			return err
 		}
+		if s.DroppedAt != 0 {
+			return errDropped("the recording of session "+s.ID, s.DroppedAt)
+		}
 		if f.After < 0 || f.After > s.LastSequence {
 			return sandbox.Errorf(sandbox.Invalid, "session %s has issued sequences 1 to %d, and %d is not one of them", s.ID, s.LastSequence, f.After)
 		}

@@ -94,7 +94,7 @@ func (t *tap) rest(tx *ledger.Tx, x *ledger.Exec) error {
 // already, by a commit whose answer was lost, it gets no second time. It returns the session's last sequence.
 func (t *tap) append(tx *ledger.Tx, x *ledger.Exec, events []ledger.SessionEvent) (int64, error) {
 	row, err := mustSession(tx, x)
-	if err != nil || bool(row.IsFull) {
+	if err != nil || bool(row.IsFull) || row.DroppedAt != 0 {
 		return t.at, err
 	}
 	events = events[min(row.LastSequence-t.at, int64(len(events))):]

@@ -102,10 +102,10 @@ func usable(s *ledger.Sandbox, now ledger.Time) bool {
 	return s.Phase == sandbox.PhaseAwake && s.SecretsOwed == 0 && !claimed && !interrupted(s, now)
 }
 
-// keepState has a new generation keep state as its environment does.
-func keepState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
+// keepState has a new generation keep state as its environment does, in the namespace of who leases.
+func keepState(s *ledger.Sandbox, spec *sandbox.StateSpec, n sandbox.StateNamespace) {
 	if spec != nil {
-		s.State = ledger.State{Spec: spec, Key: spec.Key(s.AgentDID, s.EnvironmentID)}
+		s.State = ledger.State{Spec: spec, Namespace: n, Key: spec.Key(s.AgentDID, s.EnvironmentID, n)}
 	}
 }
 
@@ -128,32 +128,98 @@ func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 		return true, nil
 	}
 	st.Error = ""
-	holder, err := tx.StateHolder(st.Key)
+	holder, isLive, err := stateHolder(tx, st.Key)
 	if err != nil {
 		return false, err
 	}
-	if holder == nil {
+	var ending *ledger.Sandbox
+	if st.Source, ending, err = stateSource(tx, s); err != nil {
+		return false, err
+	}
+	switch {
+	case isLive:
+		st.Role = sandbox.RoleCopy
+	case holder != nil:
+		st.Source = ""
+		waitForState(tx, s, holder)
+	case ending != nil:
+		waitForState(tx, s, ending)
+	default:
 		st.Role = sandbox.RoleHolder
-		return true, nil
+	}
+	return st.Role != sandbox.RoleWaiting, nil
+}
+
+// stateHolder returns the sandbox that holds the state of a key, nil when none does, and whether its lease lives. One
+// that has ended and never had anything of its own holds it no longer.
+func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool, err error) {
+	if holder, err = tx.StateHolder(key); err != nil || holder == nil {
+		return nil, false, err
 	}
 	held, err := tx.HeldUntil(holder.ID)
-	switch {
-	case err != nil:
-		return false, err
-	case live(holder, held, tx.Now):
-		st.Role = sandbox.RoleCopy
-		return true, nil
-	case holder.Desired == ledger.Gone && holder.ReadyAt == 0: // it never had anything of its own
-		holder.State.Role, st.Role = sandbox.RoleDone, sandbox.RoleHolder
-		return true, tx.SaveSandbox(holder)
+	if err != nil || live(holder, held, tx.Now) {
+		return holder, err == nil, err
 	}
+	if holder.Desired == ledger.Gone && holder.ReadyAt == 0 {
+		holder.State.Role = sandbox.RoleDone
+		return nil, false, tx.SaveSandbox(holder)
+	}
+	return holder, false, nil
+}
+
+// stateSource returns the key of the state that a sandbox begins with whose own key has none, "" where it begins
+// with none; and the ended sandbox that has yet to save it, nil when none has.
+func stateSource(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.Sandbox, err error) {
+	st := &s.State
+	own, err := tx.SavedState(st.Key)
+	if err != nil || own != nil {
+		return "", nil, err
+	}
+	for _, key := range st.Spec.Sources(s.AgentDID, s.EnvironmentID, st.Namespace) {
+		holder, err := tx.StateHolder(key)
+		if err != nil {
+			return "", nil, err
+		}
+		if holder != nil && holder.Desired == ledger.Gone && mustSave(holder) && st.Namespace.Allows(holder.EnvironmentID) {
+			return key, holder, nil
+		}
+		saved, err := allowedState(tx, key, st.Namespace)
+		if err != nil || saved != nil {
+			return key, nil, err
+		}
+	}
+	return "", nil, nil
+}
+
+// allowedState returns what is saved under a key, nil when there is nothing or it was saved in an environment that
+// the tokens of a namespace may not touch.
+func allowedState(tx *ledger.Tx, key string, n sandbox.StateNamespace) (*ledger.SavedState, error) {
+	saved, err := tx.SavedState(key)
+	if err != nil || saved == nil || !n.Allows(saved.EnvironmentID) {
+		return nil, err
+	}
+	return saved, nil
+}
+
+// beginsWith returns the state that a sandbox begins with, nil for none. Since its source was chosen, an environment
+// may have saved there that is not allowed.
+func beginsWith(tx *ledger.Tx, st *ledger.State) (*ledger.SavedState, error) {
+	saved, err := tx.SavedState(st.Key)
+	if err != nil || saved != nil || st.Source == "" {
+		return saved, err
+	}
+	return allowedState(tx, st.Source, st.Namespace)
+}
+
+// waitForState has a sandbox wait until another one's state is saved. Its caller saves the row.
+func waitForState(tx *ledger.Tx, s, holder *ledger.Sandbox) {
+	st := &s.State
 	st.Role = sandbox.RoleWaiting
 	st.Error = fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
 	if holder.State.FailingSince != 0 {
 		st.Error += ", which fails: " + holder.State.Error
 	}
 	s.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
-	return false, nil
 }
 
 // settleRestored records what a generation begins with.
@@ -173,7 +239,7 @@ func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
 	if s.State.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.ClaimedUntil > tx.Now {
 		return nil, nil
 	}
-	return tx.StateHolder(s.State.Key)
+	return tx.StateHolder(s.State.Awaited())
 }
 
 // awaitState works toward the moment at which a sandbox may begin that waits for another one's state,

@@ -34,7 +34,8 @@ type world struct {
 	poll    time.Duration    // the loop's backstop
 	survey  time.Duration    // pace of surveys; zero is the loop's default
 	workers int              // of the loop, for each backend; zero is the loop's default
-	cleanup time.Duration    // how long a loop keeps what was destroyed; zero keeps it
+	bounds  leasing.OutputBounds
+	cleanup time.Duration // how long a loop keeps what was destroyed; zero keeps it
 	n       int
 }
 
@@ -78,7 +79,7 @@ func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{Store: store, Executors: append([]sandbox.Executor{w.backend}, w.beside...), State: w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
-		Keys: seal.InFile(w.path+".key", true), Observer: w.observe})
+		Keys: seal.InFile(w.path+".key", true), Observer: w.observe, KeptOutput: w.bounds})
 	if err != nil {
 		w.Fatal(err)
 	}

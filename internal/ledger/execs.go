@@ -4,6 +4,8 @@ import (
 	"database/sql/driver"
 	"fmt"
 
+	"gorm.io/gorm"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -57,9 +59,26 @@ type Exec struct {
 	Error      string
 	Stdout     Output `gorm:"embedded;embeddedPrefix:stdout_"`
 	Stderr     Output `gorm:"embedded;embeddedPrefix:stderr_"`
+	DroppedAt  Time   // since when nothing of its output is kept
 
 	Holder    string
 	HeldUntil Time
+
+	counted int64 // of what is kept, as the row was read
+}
+
+// AfterFind implements gorm's hook.
+func (x *Exec) AfterFind(*gorm.DB) error {
+	x.counted = x.kept()
+	return nil
+}
+
+// kept is how much is kept of a command that has ended, in bytes.
+func (x *Exec) kept() int64 {
+	if x.State == sandbox.ExecRunning {
+		return 0
+	}
+	return x.Stdout.Kept + x.Stderr.Kept
 }
 
 // Output is what is known of one stream of a command that has ended.
@@ -82,6 +101,7 @@ func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
 		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,
 		Truncated:         x.Stdout.Kept < x.Stdout.Bytes || x.Stderr.Kept < x.Stderr.Bytes,
+		DroppedAt:         x.DroppedAt.Time(),
 		LastEventSequence: lastSequence,
 	}
 }
@@ -105,8 +125,15 @@ func (tx *Tx) CreateExec(x *Exec) error {
 	return tx.create(x)
 }
 
-// SaveExec stores a changed command.
-func (tx *Tx) SaveExec(x *Exec) error { return tx.save(x) }
+// SaveExec stores a changed command, and counts what is kept of one that has ended.
+func (tx *Tx) SaveExec(x *Exec) error {
+	if err := tx.save(x); err != nil {
+		return err
+	}
+	counted := x.counted
+	x.counted = x.kept()
+	return tx.countKept(&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
+}
 
 // ListExecs returns the commands of a lease, the latest first, without what they wrote.
 func (tx *Tx) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {

@@ -1,9 +1,13 @@
 package ledger
 
 import (
+	"context"
+	"database/sql"
 	"errors"
+	"io/fs"
 	"strconv"
 
+	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 )
 
@@ -31,3 +35,17 @@ func (s *Store) BoundPages(pages int64) error {
 
 // Tables are what a backup copies between databases.
 var Tables = tables
+
+// MigrateTo makes or upgrades a ledger as a program of an older schema does.
+func MigrateTo(ctx context.Context, dialect goose.Dialect, pool *sql.DB, schema int64) error {
+	dir, err := fs.Sub(migrations, migrationsOf[dialect])
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = p.UpTo(ctx, schema)
+	return err
+}

@@ -71,6 +71,9 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
 			return "", unavailable("making the ledger's identity", err)
 		}
+		if err := tellNamespaces(ctx, db, have, o); err != nil {
+			return "", err
+		}
 	}
 	var self identity
 	if err := db.WithContext(ctx).Take(&self).Error; err != nil {

@@ -104,6 +104,9 @@ func (tx *Tx) RetireSandboxes(rows []Sandbox, objects func(*Exec) []string) (int
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
+	if err := tx.forgetKept(ids); err != nil {
+		return 0, err
+	}
 	if err := tx.retireExecs(ids, objects); err != nil {
 		return 0, err
 	}

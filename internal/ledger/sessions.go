@@ -3,6 +3,8 @@ package ledger
 import (
 	"fmt"
 
+	"gorm.io/gorm"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -25,6 +27,16 @@ type Session struct {
 	// Recorded counts as sandbox.MaxSessionRecording does; IsFull: something was left out.
 	Recorded int64
 	IsFull   Flag
+	// DroppedAt is since when its recording is no longer kept.
+	DroppedAt Time
+
+	counted int64 // of Recorded, as the row was read
+}
+
+// AfterFind implements gorm's hook.
+func (s *Session) AfterFind(*gorm.DB) error {
+	s.counted = s.Recorded
+	return nil
 }
 
 // SessionAsked is what a session was made with, but for values.
@@ -39,7 +51,7 @@ func (s *Session) Domain(execID string) sandbox.Session {
 	return sandbox.Session{
 		ID: s.ID, LeaseID: s.LeaseID, Generation: s.Generation, SandboxID: s.SandboxID, EnvNames: s.EnvNames,
 		Cwd: s.Cwd, User: s.RunAs, State: s.State, CreatedAt: s.CreatedAt.Time(), ClosedAt: s.ClosedAt.Time(),
-		ExecID: execID, LastSequence: s.LastSequence, RecordedBytes: s.Recorded, Full: bool(s.IsFull),
+		ExecID: execID, LastSequence: s.LastSequence, RecordedBytes: s.Recorded, Full: bool(s.IsFull), DroppedAt: s.DroppedAt.Time(),
 	}
 }
 
@@ -106,8 +118,15 @@ func (tx *Tx) SealedSessions() ([]Session, error) {
 // CreateSession stores a new session.
 func (tx *Tx) CreateSession(s *Session) error { return tx.create(s) }
 
-// SaveSession stores a changed session.
-func (tx *Tx) SaveSession(s *Session) error { return tx.save(s) }
+// SaveSession stores a changed session, and counts its recording.
+func (tx *Tx) SaveSession(s *Session) error {
+	if err := tx.save(s); err != nil || s.DroppedAt != 0 {
+		return err
+	}
+	counted := s.counted
+	s.counted = s.Recorded
+	return tx.countKept(&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
+}
 
 // RunningInSession returns the id of the command that runs in a session, "" when none does.
 func (tx *Tx) RunningInSession(sandboxID, id string) (string, error) {
@@ -122,9 +141,12 @@ func (tx *Tx) RunningInSession(sandboxID, id string) (string, error) {
 var appendSessionEvents = insertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type", "source", "exec_id", "data")
 
 // AppendSessionEvents adds events to a session's recording, as long as there is room; then it says that
-// there is no more, and nothing else is added. It gives them their sequences, and changes the session,
+// there is no more, and nothing else is added; nor is anything to a recording that was dropped. It gives them their sequences, and changes the session,
 // which its caller stores.
 func (tx *Tx) AppendSessionEvents(s *Session, events ...SessionEvent) error {
+	if s.DroppedAt != 0 {
+		return nil
+	}
 	var fitting []SessionEvent
 	for i := range events {
 		if s.IsFull {

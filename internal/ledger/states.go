@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"cmp"
+
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -10,9 +12,13 @@ import (
 type State struct {
 	// Spec holds as it was when the generation began; its scope never changes.
 	Spec *sandbox.StateSpec `gorm:"serializer:json"`
-	// Key says whose state it is, Role what the sandbox is to it: "" before its first step.
-	Key  string
-	Role sandbox.StateRole
+	// Key says whose state it is, Role what the sandbox is to it: "" before its first step. Namespace is that of the
+	// token that leased.
+	Key       string
+	Namespace sandbox.StateNamespace `gorm:"serializer:json"`
+	Role      sandbox.StateRole
+	// Source is the key of the state that it begins with where Key has none yet, "" for none.
+	Source string
 	// Restored is what it began with.
 	Restored *sandbox.SavedState `gorm:"serializer:json"`
 	// ChangedAt is the last known change. As of SavedAt it is saved; TriedAt is when the last try
@@ -60,10 +66,13 @@ func (tx *Tx) StateHolder(key string) (*Sandbox, error) {
 	return first[Sandbox](tx, "state_role = 'holder' AND state_key = ?", key)
 }
 
+// Awaited is the key whose holder a sandbox waits for that is waiting.
+func (s *State) Awaited() string { return cmp.Or(s.Source, s.Key) }
+
 // WakeStateWaiters makes the sandboxes due that wait for the state of a key.
 func (tx *Tx) WakeStateWaiters(key string) error {
 	_, err := rowCount("waking who waits for a state", tx.db.Model(&Sandbox{}).
-		Where("state_role = 'waiting' AND state_key = ? AND desired = 'present'", key).Update("due_at", tx.Now))
+		Where("state_role = 'waiting' AND (state_key = ? OR state_source = ?) AND desired = 'present'", key, key).Update("due_at", tx.Now))
 	return err
 }
 

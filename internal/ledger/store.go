@@ -183,6 +183,8 @@ type Tx struct {
 	actor sandbox.Actor
 	// events are appended together when the transaction is committed.
 	events []Event
+	// grown are sums of output that have grown.
+	grown []KeptSum
 }
 
 // ActFor says on whose behalf what follows in the transaction is done: it begins with who asked for the

@@ -14,7 +14,7 @@ import (
 var tables = []string{
 	"ledgers", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
 	"deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
-	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "processes", "usage_samples", "tokens", "logins",
+	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
 }
 
 // numbered are the tables whose rows have numbers that are never given out twice.

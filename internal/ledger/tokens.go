@@ -14,6 +14,7 @@ type Token struct {
 	Hash         []byte
 	Scopes       []sandbox.Scope `gorm:"serializer:json"`
 	Environments []string        `gorm:"serializer:json"`
+	Ceiling      sandbox.Ceiling `gorm:"serializer:json"`
 	CreatedAt    Time            `gorm:"autoCreateTime:false"`
 	CreatedBy    string
 	ExpiresAt    Time
@@ -30,7 +31,7 @@ func (t *Token) Live(now Time) bool {
 // Domain returns the token as the domain knows it.
 func (t *Token) Domain() sandbox.Token {
 	return sandbox.Token{
-		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments,
+		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, Ceiling: t.Ceiling,
 		CreatedAt: t.CreatedAt.Time(), CreatedBy: t.CreatedBy, ExpiresAt: t.ExpiresAt.Time(),
 		LastUsedAt: t.LastUsedAt.Time(), RevokedAt: t.RevokedAt.Time(), RevokedBy: t.RevokedBy,
 	}

@@ -44,10 +44,12 @@ type Token struct {
 	Scopes []Scope `json:"scopes" nullable:"false"`
 	// Environments are patterns, as path.Match has them, of the environments that it may touch. None means
 	// all of them, and what belongs to no environment.
-	Environments []string  `json:"environments,omitempty"`
-	CreatedAt    time.Time `json:"created_at"`
-	CreatedBy    string    `json:"created_by,omitempty"`
-	ExpiresAt    time.Time `json:"expires_at,omitzero"` // zero: never
+	Environments []string `json:"environments,omitempty"`
+	// Ceiling bounds what a token with Environments may ask for.
+	Ceiling   Ceiling   `json:"ceiling,omitzero"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by,omitempty"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
 	// LastUsedAt is known to the minute.
 	LastUsedAt time.Time `json:"last_used_at,omitzero"`
 	RevokedAt  time.Time `json:"revoked_at,omitzero"`
@@ -64,6 +66,7 @@ type CreateToken struct {
 	Name         string   `json:"name" doc:"Who will have it: 1 to 63 letters, digits, '.', '_' and '-'."`
 	Scopes       []Scope  `json:"scopes" nullable:"false" doc:"read, lease, conditions, admin. lease holds read, admin holds all."`
 	Environments []string `json:"environments,omitempty" doc:"Patterns such as catan-* of the environments that it may touch. Default: all, and what belongs to none."`
+	Ceiling      Ceiling  `json:"ceiling,omitzero" doc:"What a token with environments may ask for beyond what is safe without a decision."`
 	// ExpiresAt is when it stops being accepted; zero means never.
 	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When it stops being accepted. Default: never."`
 }
@@ -106,15 +109,34 @@ func (c CreateToken) Validate(now time.Time) error {
 			wrong("environments", "%q is not a pattern of environment ids such as catan-*", pattern)
 		}
 	}
+	fields = append(fields, ceilingFields(c.Ceiling, c.Environments)...)
 	if !c.ExpiresAt.IsZero() && !c.ExpiresAt.After(now) {
 		wrong("expires_at", "must lie in the future")
 	}
 	return InvalidFields("token", fields)
 }
 
+// Unlimited reports whether patterns of environments limit nothing: there are none, or one matches every id.
+func Unlimited(patterns []string) bool { return len(patterns) == 0 || slices.Contains(patterns, "*") }
+
+// ceilingFields returns what is wrong with the ceiling of a token for environments.
+func ceilingFields(c Ceiling, environments []string) []Field {
+	if !c.IsZero() && Unlimited(environments) {
+		return []Field{{"ceiling", "needs a token that is limited to environments: any other may ask for everything"}}
+	}
+	return c.fields()
+}
+
+// CheckCeiling refuses a ceiling that a token for environments cannot have. Errors: Invalid.
+func CheckCeiling(c Ceiling, environments []string) error {
+	return InvalidFields("token", ceilingFields(c, environments))
+}
+
 // RotateToken asks for a token that follows another under its name, with its scopes and environments.
 type RotateToken struct {
 	Name string
+	// Ceiling is that of the next token; nil means that of the one before.
+	Ceiling *Ceiling
 	// Overlap is how long the tokens that the name has are still accepted; zero ends them at once.
 	Overlap Duration
 }
@@ -145,5 +167,6 @@ type TokenChange struct {
 	Name         string    `json:"name"`
 	Scopes       []Scope   `json:"scopes"`
 	Environments []string  `json:"environments,omitempty"`
+	Ceiling      Ceiling   `json:"ceiling,omitzero"`
 	ExpiresAt    time.Time `json:"expires_at,omitzero"`
 }

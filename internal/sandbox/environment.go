@@ -282,6 +282,8 @@ type PutEnvironment struct {
 	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of secrets that are new or changed, by name. They are kept encrypted and never shown."`
 	// CreateOnly makes an existing environment a conflict instead of a change.
 	CreateOnly bool `json:"create_only,omitempty"`
+	// Tenant is who asks, nil for the operator. The service's face sets it; no request says it.
+	Tenant *Tenant `json:"-"`
 }
 
 // Validate checks the request after defaults are filled in. Errors: Invalid.

@@ -27,6 +27,8 @@ const (
 	CapacityExceeded Code = "capacity_exceeded"
 	// EventSequenceExpired: the events after the given sequence are no longer retained.
 	EventSequenceExpired Code = "event_sequence_expired"
+	// OutputExpired: what the command or session wrote is no longer kept.
+	OutputExpired Code = "output_expired"
 	// Unauthenticated: no or wrong credentials.
 	Unauthenticated Code = "unauthenticated"
 	// Forbidden: the credentials do not allow this.
@@ -90,6 +92,8 @@ const (
 	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
 	ReasonScopeMissing          Reason = "scope_missing"
 	ReasonEnvironmentNotAllowed Reason = "environment_not_allowed"
+	// ReasonCeilingExceeded: the operator lets the token have less. The fields name each ceiling.
+	ReasonCeilingExceeded Reason = "ceiling_exceeded"
 	// What is wrong with credentials. A signature's reason says no more: its sender is not known.
 	ReasonTokenMissing   Reason = "token_missing"
 	ReasonTokenUnknown   Reason = "token_unknown"

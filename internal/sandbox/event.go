@@ -64,6 +64,10 @@ const (
 	// EventRestored is of no environment: the ledger is a backup's, and what happened since is not in it.
 	EventRestored EventType = "ledger.restored"
 
+	// EventStatesKept is of no environment: saved states of agents, which all tokens shared, are the operator's now; its
+	// data is a StatesKept.
+	EventStatesKept EventType = "ledger.states_kept"
+
 	// What happens to tokens is of no environment: its data is a TokenChange.
 	EventTokenCreated EventType = "token.created"
 	EventTokenRotated EventType = "token.rotated"

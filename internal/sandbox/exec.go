@@ -53,6 +53,8 @@ type Exec struct {
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
 	Truncated   bool  `json:"truncated,omitempty"`
+	// DroppedAt is since when its output is no longer kept, because newer output took its room.
+	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"Since when its output is no longer kept: newer output took its room."`
 	// LastEventSequence is the last event of the sandbox that this takes into account.
 	LastEventSequence int64 `json:"last_event_sequence"`
 }
@@ -109,6 +111,6 @@ type Execs interface {
 	// returned as it ended. Errors: NotFound; Unavailable and others of Executor.EndExec: cancel again.
 	CancelExec(ctx context.Context, r ExecRef) (Exec, error)
 	// ReadExec returns what a command wrote, up to MaxKeptOutput, while it runs and as long as its record
-	// is kept. Errors: NotFound, Invalid; Unavailable when neither sandbox nor store can be reached.
+	// is kept. Errors: NotFound, Invalid; OutputExpired once newer output took its room; Unavailable when neither sandbox nor store can be reached.
 	ReadExec(ctx context.Context, o OutputRequest) (io.ReadCloser, error)
 }

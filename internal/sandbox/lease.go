@@ -159,6 +159,8 @@ type Acquire struct {
 	// NoWait: the lease is wanted as soon as it is accepted, pending where its sandbox is not ready yet.
 	// It is no part of what is asked for: with it and without it, the same lease is acquired.
 	NoWait bool `json:"-"`
+	// Tenant is who asks, nil for the operator. The service's face sets it; no request says it.
+	Tenant *Tenant `json:"-"`
 }
 
 // Validate checks the request on its own. Errors: Invalid, naming each field.

@@ -23,6 +23,8 @@ type RunRequest struct {
 	AgentDID string
 	// Owner is who asks; the run's lease belongs to "<owner>/run/<random>".
 	Owner string
+	// Tenant is who asks, nil for the operator.
+	Tenant *Tenant
 	// ExecRequest is the command. Its Timeout bounds the command alone.
 	ExecRequest
 	// Margin is what making the sandbox and moving its files may take: the lease ends for good at the

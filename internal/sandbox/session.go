@@ -55,6 +55,8 @@ type Session struct {
 	// RecordedBytes is what counts of its recording; Full: there is no room for more.
 	RecordedBytes int64 `json:"recorded_bytes"`
 	Full          bool  `json:"full,omitempty"`
+	// DroppedAt is since when its recording is no longer kept, because newer output took its room. Nothing more is recorded.
+	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"Since when its recording is no longer kept: newer output took its room."`
 }
 
 // SessionRef names a session of a lease.

@@ -21,8 +21,8 @@ var StateLayout = []string{"campaign", "memory", "skills"}
 // StateScope says whose state it is.
 type StateScope string
 
-// The scopes. With ScopeAgent the leases that one agent has in any environments share one state. The
-// first of them that lives saves it; the others begin with a copy and save nothing.
+// The scopes. With ScopeAgent the leases that one agent has in any environments share one state, as long as they
+// are of one StateNamespace. The first of them that lives saves it; the others begin with a copy and save nothing.
 const (
 	ScopeAgentEnvironment StateScope = "agent_environment"
 	ScopeAgent            StateScope = "agent"
@@ -55,7 +55,7 @@ const (
 
 // StateSpec says that an environment keeps /data from one generation to the next, and how.
 type StateSpec struct {
-	Scope            StateScope     `json:"scope,omitempty" enum:"agent_environment,agent" doc:"Whose state it is: of an agent in this environment, or of an agent wherever it plays. Default agent_environment."`
+	Scope            StateScope     `json:"scope,omitempty" enum:"agent_environment,agent" doc:"Whose state it is: of an agent in this environment, or of an agent wherever tokens with the same limit to environments lease for it. Default agent_environment."`
 	CheckpointEvery  *Duration      `json:"checkpoint_every,omitempty" doc:"What commands and files changed is saved at most this often while the lease lives; 0s turns that off. Default 1m."`
 	OnPersistFailure PersistFailure `json:"on_persist_failure,omitempty" enum:"retry,discard" doc:"What becomes of a sandbox whose last state cannot be saved. Default retry."`
 	RetryFor         Duration       `json:"retry_for,omitempty" doc:"How long retry keeps the frozen sandbox. Default 24h, at most 168h."`
@@ -103,12 +103,24 @@ func (s *StateSpec) fields() (f []Field) {
 	return f
 }
 
-// Key names the state of an agent in an environment: leases with one key share one state.
-func (s *StateSpec) Key(agentDID, environmentID string) string {
+// Key names the state of an agent in an environment: leases with one key share one state. The namespace counts
+// for ScopeAgent only: an environment's own states are within reach of each token that may touch it.
+func (s *StateSpec) Key(agentDID, environmentID string, n StateNamespace) string {
 	if s.Scope == ScopeAgent {
-		return agentDID
+		return n.key(agentDID)
 	}
 	return LeaseID(agentDID, environmentID)
+}
+
+// Sources are the keys whose states a lease may begin with that has none under its own: what the operator's leases
+// have saved for the agent, and those of tokens for this environment alone. What of them was saved in an environment
+// that the namespace does not allow is not for the lease.
+func (s *StateSpec) Sources(agentDID, environmentID string, n StateNamespace) []string {
+	if s.Scope != ScopeAgent {
+		return nil
+	}
+	sources := []string{StateNamespace(nil).key(agentDID), StateNamespace{environmentID}.key(agentDID)}
+	return slices.DeleteFunc(sources, func(key string) bool { return key == n.key(agentDID) })
 }
 
 // Limit is the largest state that is saved, in bytes, unpacked.
@@ -223,6 +235,14 @@ type SavedState struct {
 	Files         int64 `json:"files"`
 	// Skipped counts what was not saved: devices, sockets and the like.
 	Skipped int64 `json:"skipped,omitempty"`
+}
+
+// StatesKept tells of the saved states of agents that all tokens shared before namespaces. They keep their keys, which
+// are the operator's. A token with a limit begins with one that was saved in an environment that it may touch.
+type StatesKept struct {
+	States int64 `json:"states"`
+	// Keys are the first of them, at most 100.
+	Keys []string `json:"keys"`
 }
 
 // StateFilter selects saved states; empty fields select all.

@@ -97,7 +97,7 @@ func (r *Registry) find(ctx context.Context, hash webhook.Hash) (webhook.Token, 
 	case row.RevokedAt != 0:
 		return webhook.Token{}, ended(row.Name, row.ID, "was revoked", row.RevokedAt.Time(), sandbox.ReasonTokenRevoked)
 	}
-	return webhook.Token{ID: row.ID, Name: row.Name, Environments: row.Environments, Scopes: row.Scopes, NotAfter: row.ExpiresAt.Time()}, nil
+	return webhook.Token{ID: row.ID, Name: row.Name, Environments: row.Environments, Ceiling: row.Ceiling, Scopes: row.Scopes, NotAfter: row.ExpiresAt.Time()}, nil
 }
 
 func ended(name, id, how string, at time.Time, reason sandbox.Reason) error {

@@ -22,7 +22,7 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 		for _, t := range live(same, tx.Now) {
 			return sandbox.Errorf(sandbox.Conflict, "creating token %s: there is one of that name, %s: rotate it, or revoke it first", c.Name, t.ID)
 		}
-		made, err = r.issue(ctx, tx, &ledger.Token{Name: c.Name, Scopes: c.Scopes, Environments: c.Environments, ExpiresAt: ledger.At(c.ExpiresAt)}, sandbox.EventTokenCreated)
+		made, err = r.issue(ctx, tx, &ledger.Token{Name: c.Name, Scopes: c.Scopes, Environments: c.Environments, Ceiling: c.Ceiling, ExpiresAt: ledger.At(c.ExpiresAt)}, sandbox.EventTokenCreated)
 		return err
 	})
 	return made, err
@@ -42,7 +42,13 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 		if len(old) == 0 {
 			return sandbox.Errorf(sandbox.NotFound, "rotating token %s: no token of that name is live in the ledger: create one", o.Name)
 		}
-		next := &ledger.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments}
+		next := &ledger.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments, Ceiling: old[0].Ceiling}
+		if o.Ceiling != nil {
+			next.Ceiling = *o.Ceiling
+			if err := sandbox.CheckCeiling(next.Ceiling, next.Environments); err != nil {
+				return err
+			}
+		}
 		if last := old[0]; last.ExpiresAt != 0 {
 			next.ExpiresAt = tx.Now.Add(ledger.Span(last.ExpiresAt - last.CreatedAt))
 		}
@@ -80,7 +86,7 @@ func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token, as
 // told appends the event of a change.
 func told(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
 	return tx.AppendEnvironmentEvent("", as, sandbox.TokenChange{
-		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, ExpiresAt: t.ExpiresAt.Time(),
+		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, Ceiling: t.Ceiling, ExpiresAt: t.ExpiresAt.Time(),
 	})
 }
 

@@ -67,7 +67,7 @@ func (s scoped) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (s
 	if err := s.environment(ctx, p.ID); err != nil {
 		return sandbox.Environment{}, err
 	}
-	p.Owner = s.owner(p.Owner)
+	p.Owner, p.Tenant = s.owner(p.Owner), s.token.Tenant()
 	return s.service.PutEnvironment(ctx, p)
 }
 
@@ -110,7 +110,7 @@ func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquire
 	if err := s.environment(ctx, a.EnvironmentID); err != nil {
 		return sandbox.Acquired{}, err
 	}
-	a.Owner = s.owner(a.Owner)
+	a.Owner, a.Tenant = s.owner(a.Owner), s.token.Tenant()
 	return s.service.Acquire(ctx, a)
 }
 
@@ -230,7 +230,7 @@ func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResul
 	if err := s.environment(ctx, r.EnvironmentID); err != nil {
 		return sandbox.RunResult{}, err
 	}
-	r.Owner = s.owner(r.Owner)
+	r.Owner, r.Tenant = s.owner(r.Owner), s.token.Tenant()
 	return s.service.Run(ctx, r)
 }
 

@@ -12,6 +12,7 @@
 //	environment_ended       409   budget_exceeded   402   unavailable      503, Retry-After
 //	event_sequence_expired  410   unknown_outcome   502   capacity_exceeded 429, Retry-After
 //	timeout                 504   failed            500   internal         500
+//	output_expired          410
 //
 // The protocol itself refuses with 400 (no body), 404 (no such path), 405, 408 (body too slow), 411
 // (a raw file without length), 413 (body too large) and 415 (content type).

@@ -123,7 +123,7 @@ func TestStatusTable(t *testing.T) {
 		}
 		shown[sandbox.Code(m[1])] = status
 	}
-	if len(shown) != 15 {
+	if len(shown) != 16 {
 		t.Errorf("the comment shows %d codes: %v", len(shown), shown)
 	}
 	w := newWorld(t)

@@ -30,7 +30,7 @@ func (s *server) registerExecs(d *document) {
 		Summary: "End a command and all it started, and wait until it has ended"}, onExec(sandbox.Service.CancelExec))
 	addRaw(d, huma.Operation{OperationID: "read-exec", Method: http.MethodGet, Path: "/v1/leases/{id}/execs/{exec}/{stream}", Tags: tags,
 		Summary: "Read what a command wrote",
-		Description: "While it runs and as long as it is kept, from any replica. With follow the answer goes on to the command's end; " +
+		Description: "While it runs and as long as it is kept, from any replica; 410 (output_expired) once newer output took its room. With follow the answer goes on to the command's end; " +
 			"a reader whose connection breaks comes back with the offset that it has reached.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "What it wrote.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},

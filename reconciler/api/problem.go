@@ -28,6 +28,7 @@ var status = map[sandbox.Code]struct {
 	sandbox.BudgetExceeded:       {http.StatusPaymentRequired, "The budget does not cover the lease"},
 	sandbox.CapacityExceeded:     {http.StatusTooManyRequests, "There is no room now"},
 	sandbox.EventSequenceExpired: {http.StatusGone, "The events are no longer retained"},
+	sandbox.OutputExpired:        {http.StatusGone, "The output is no longer kept"},
 	sandbox.Unauthenticated:      {http.StatusUnauthorized, "The credentials are missing or wrong"},
 	sandbox.Forbidden:            {http.StatusForbidden, "The credentials do not allow this"},
 	sandbox.Unavailable:          {http.StatusServiceUnavailable, "The service, ledger or backend is out of reach"},

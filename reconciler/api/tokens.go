@@ -52,7 +52,7 @@ func rotateToken(ctx context.Context, tokens sandbox.Tokens, in *struct {
 	Token string `path:"token" doc:"The tokens' name."`
 	Body  wire.RotateToken
 }) (*reply[sandbox.CreatedToken], error) {
-	return replyWith(tokens.RotateToken(ctx, sandbox.RotateToken{Name: in.Token, Overlap: in.Body.Overlap}))
+	return replyWith(tokens.RotateToken(ctx, sandbox.RotateToken{Name: in.Token, Overlap: in.Body.Overlap, Ceiling: in.Body.Ceiling}))
 }
 
 func revokeToken(ctx context.Context, tokens sandbox.Tokens, in *struct {

@@ -32,7 +32,9 @@ func (a *app) tokens() *cobra.Command {
 A token has scopes: read (what the ledger knows), lease (also to acquire leases and work in them),
 conditions (to send conditions, and nothing else) and admin (everything, environments and tokens
 included). With --environment it reaches only environments whose ids have the pattern; then not even
-admin manages tokens. What its holder makes belongs to the token's name.
+admin manages tokens. What its holder makes belongs to the token's name. Such a token may ask for default
+sizes and a restricted network only, and neither for root nor for a runtime, a seccomp profile or a writable
+mount of its own: --ceiling raises each of that, and bounds how many environments and leases there may be.
 
 The reconciler at --url is asked, with the token of an administrator. With --ledger the ledger itself
 is opened, beside a reconciler that serves it or without: so the first token is made, and so an
@@ -41,6 +43,7 @@ administrator comes back who has lost the last one. Whoever may open the ledger 
 A token that was revoked is refused within a second by every reconciler of the ledger.`,
 		Example: `  reconciler token create ops --scope admin --ledger sqlite:///var/lib/sandbox/ledger.db
   reconciler token create games --scope conditions --environment 'catan-*' --expires-in 2160h
+  reconciler token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192,environments=20
   reconciler token rotate games --overlap 24h`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -83,6 +86,7 @@ func (c *credentials) createToken() *cobra.Command {
 	var (
 		want      sandbox.CreateToken
 		scopes    []string
+		ceiling   []string
 		expiresIn time.Duration
 	)
 	cmd := &cobra.Command{
@@ -93,6 +97,10 @@ func (c *credentials) createToken() *cobra.Command {
 			want.Name = args[0]
 			for _, s := range scopes {
 				want.Scopes = append(want.Scopes, sandbox.Scope(s))
+			}
+			var err error
+			if want.Ceiling, err = parseCeiling(ceiling); err != nil {
+				return err
 			}
 			switch {
 			case expiresIn < 0:
@@ -112,21 +120,32 @@ func (c *credentials) createToken() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&scopes, "scope", nil, "`scope` of the token: read, lease, conditions or admin (required; may be repeated)")
 	f.StringSliceVar(&want.Environments, "environment", nil, "`pattern` of environments that it may touch, such as 'catan-*' (default: all; may be repeated)")
+	f.StringSliceVar(&ceiling, "ceiling", nil, ceilingHelp)
 	f.DurationVar(&expiresIn, "expires-in", 0, "for how long it is accepted, such as 2160h (default: until it is revoked)")
 	return cmd
 }
 
 func (c *credentials) rotateToken() *cobra.Command {
 	want := sandbox.RotateToken{}
-	var overlap time.Duration
+	var (
+		overlap time.Duration
+		ceiling []string
+	)
 	cmd := &cobra.Command{
 		Use:   "rotate <name>",
 		Short: "Make the next token of a name, and print it this once",
-		Long: `Make the next token of a name, with its scopes, environments and time to live, and print it this once.
-What belongs to the name stays its own. The tokens that it had are accepted for --overlap yet.`,
+		Long: `Make the next token of a name, with its scopes, environments, ceiling and time to live, and print it this once.
+--ceiling gives it another ceiling, in place of the whole one that it had. What belongs to the name stays its own. The tokens that it had are accepted for --overlap yet.`,
 		Args: exactly("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want.Name, want.Overlap = args[0], sandbox.Duration(overlap)
+			if len(ceiling) > 0 {
+				another, err := parseCeiling(ceiling)
+				if err != nil {
+					return err
+				}
+				want.Ceiling = &another
+			}
 			return c.withTokens(cmd, func(ctx context.Context, tokens sandbox.Tokens) error {
 				made, err := tokens.RotateToken(ctx, want)
 				if err != nil {
@@ -136,6 +155,7 @@ What belongs to the name stays its own. The tokens that it had are accepted for 
 			})
 		},
 	}
+	cmd.Flags().StringSliceVar(&ceiling, "ceiling", nil, "`name=value` of the next token's ceiling, as create has it (default: the ceiling that it had; may be repeated)")
 	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "for how long the tokens before it are accepted yet; 0 ends them at once")
 	return cmd
 }
@@ -199,9 +219,9 @@ func (c *credentials) revokeToken() *cobra.Command {
 
 func (c *credentials) printTokens(cmd *cobra.Command, tokens []sandbox.Token) error {
 	return c.print(cmd, wire.TokenPage{Tokens: tokens}, func(t *table) {
-		t.row("NAME", "ID", "SCOPES", "ENVIRONMENTS", "CREATED", "BY", "LAST USED", "EXPIRES", "REVOKED")
+		t.row("NAME", "ID", "SCOPES", "ENVIRONMENTS", "CEILING", "CREATED", "BY", "LAST USED", "EXPIRES", "REVOKED")
 		for _, one := range tokens {
-			t.row(one.Name, one.ID, scopesOf(one), environmentsOf(one), moment(one.CreatedAt), one.CreatedBy,
+			t.row(one.Name, one.ID, scopesOf(one), environmentsOf(one), ceilingOf(one), moment(one.CreatedAt), one.CreatedBy,
 				moment(one.LastUsedAt), moment(one.ExpiresAt), moment(one.RevokedAt))
 		}
 	})

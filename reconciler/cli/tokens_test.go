@@ -40,6 +40,31 @@ func TestTheFirstTokenIsMadeInTheLedgerItself(t *testing.T) {
 	w.want(run(t.Context(), "", "token", "revoke", "nobody", "--ledger", url), cli.ExitFailed, "no token nobody")
 }
 
+func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	create := func(args ...string) result {
+		return w.run(append([]string{"token", "create", "team-b", "--scope", "admin", "--environment", "team-b-*"}, args...)...)
+	}
+	for argument, problem := range map[string]string{
+		"memory=8192": `unknown field "memory"`, "memory_mb=much": "memory_mb", "memory_mb=-1": "must not be negative", "network=wide": "must be none, restricted or full",
+		"root,root": "names root twice",
+	} {
+		w.want(create("--ceiling", argument), cli.ExitUsage, problem)
+	}
+	w.want(w.run("token", "create", "ops", "--scope", "admin", "--ceiling", "root"), cli.ExitUsage, "ceiling: needs a token that is limited to environments")
+	w.want(create("--ceiling", "memory_mb=8192,network=full,root", "--ceiling", "runtimes=runsc", "--ceiling", "runtimes=kata"), cli.ExitDone, "sbl_")
+	w.want(w.run("token", "list"), cli.ExitDone, "CEILING", "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
+	w.Pass(time.Second)
+	w.want(w.run("token", "rotate", "team-b", "--overlap", "0"), cli.ExitDone, "sbl_")
+	w.want(w.run("token", "list"), cli.ExitDone, "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
+	w.Pass(time.Second)
+	w.want(w.run("token", "rotate", "team-b", "--overlap", "0", "--ceiling", "leases=5"), cli.ExitDone, "sbl_")
+	if list := w.run("token", "list"); !strings.Contains(list.out, "leases=5") || strings.Contains(list.out, "memory_mb") {
+		t.Errorf("the list is\n%s", list.out)
+	}
+}
+
 func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

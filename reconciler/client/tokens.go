@@ -22,7 +22,7 @@ func (c *Client) RotateToken(ctx context.Context, r sandbox.RotateToken) (made s
 	if err != nil {
 		return made, err
 	}
-	return made, c.call(ctx, request{method: http.MethodPost, path: path + "/rotate", body: wire.RotateToken{Overlap: r.Overlap}, once: true}, &made)
+	return made, c.call(ctx, request{method: http.MethodPost, path: path + "/rotate", body: wire.RotateToken{Overlap: r.Overlap, Ceiling: r.Ceiling}, once: true}, &made)
 }
 
 // ListTokens implements sandbox.Tokens.

@@ -62,6 +62,10 @@ type Budget = sandbox.Budget
 // BudgetUse is where an environment stands in its budget of the current month.
 type BudgetUse = sandbox.BudgetUse
 
+// Ceiling bounds what a tenant may ask for. It is the one place that says so. What it leaves out has the bound that
+// is safe without an operator's decision; a size that it leaves out is bounded by the backend's default.
+type Ceiling = sandbox.Ceiling
+
 // Condition says that something happened in a game that ends leases: of one agent, or of every
 // lease of the environment whose expiry conditions contain it.
 type Condition = sandbox.Condition
@@ -264,6 +268,8 @@ const (
 	CapacityExceeded = sandbox.CapacityExceeded
 	// EventSequenceExpired: the events after the given sequence are no longer retained.
 	EventSequenceExpired = sandbox.EventSequenceExpired
+	// OutputExpired: what the command or session wrote is no longer kept.
+	OutputExpired = sandbox.OutputExpired
 	// Unauthenticated: no or wrong credentials.
 	Unauthenticated = sandbox.Unauthenticated
 	// Forbidden: the credentials do not allow this.
@@ -325,6 +331,8 @@ const (
 	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
 	ReasonScopeMissing          = sandbox.ReasonScopeMissing
 	ReasonEnvironmentNotAllowed = sandbox.ReasonEnvironmentNotAllowed
+	// ReasonCeilingExceeded: the operator lets the token have less. The fields name each ceiling.
+	ReasonCeilingExceeded = sandbox.ReasonCeilingExceeded
 	// What is wrong with credentials. A signature's reason says no more: its sender is not known.
 	ReasonTokenMissing   = sandbox.ReasonTokenMissing
 	ReasonTokenUnknown   = sandbox.ReasonTokenUnknown
@@ -411,6 +419,9 @@ const (
 	EventClockStepped = sandbox.EventClockStepped
 	// EventRestored is of no environment: the ledger is a backup's, and what happened since is not in it.
 	EventRestored = sandbox.EventRestored
+	// EventStatesKept is of no environment: saved states of agents, which all tokens shared, are the operator's now; its
+	// data is a StatesKept.
+	EventStatesKept = sandbox.EventStatesKept
 	// What happens to tokens is of no environment: its data is a TokenChange.
 	EventTokenCreated = sandbox.EventTokenCreated
 	EventTokenRotated = sandbox.EventTokenRotated
@@ -816,8 +827,8 @@ type Resources = sandbox.Resources
 // StateScope says whose state it is.
 type StateScope = sandbox.StateScope
 
-// The scopes. With ScopeAgent the leases that one agent has in any environments share one state. The
-// first of them that lives saves it; the others begin with a copy and save nothing.
+// The scopes. With ScopeAgent the leases that one agent has in any environments share one state, as long as they
+// are of one StateNamespace. The first of them that lives saves it; the others begin with a copy and save nothing.
 const (
 	ScopeAgentEnvironment = sandbox.ScopeAgentEnvironment
 	ScopeAgent            = sandbox.ScopeAgent
@@ -908,6 +919,9 @@ const (
 
 // Standing is where a sandbox stands, since when, and what brought it there.
 type Standing = sandbox.Standing
+
+// Tenant is a caller whose token is limited to environments. The operator, whose tokens have no limit, is none: nil.
+type Tenant = sandbox.Tenant
 
 // Duration is a time.Duration whose text and JSON form is Go's ("24h0m0s", "5m").
 type Duration = sandbox.Duration

@@ -14,6 +14,7 @@
 //	ticker ─────────────────> Engine.RetireUsage (old samples of usage)
 //	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
+//	ticker ─────────────────> Engine.BoundOutput (the oldest output, where too much is kept)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
 //	ticker ─────────────────> Engine.FinishEnvironments (what broken creations and removals left)
 //	start, ticker ──────────> Engine.ReconcileUsage (what a backend has counted itself)
@@ -83,6 +84,7 @@ const (
 	PassRollUp    = "rollup"    // count ended usage by day
 	PassBudgets   = "budgets"   // look at budgets
 	PassUsage     = "usage"     // remove old samples of usage
+	PassOutput    = "output"    // drop the oldest output where too much is kept
 	PassStates    = "states"    // delete objects of replaced states
 	PassFinish    = "finish"    // remove what creations and removals of environments have left
 	PassMeter     = "meter"     // compare usage with what backends have counted
@@ -145,7 +147,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { l.finishEnvironments(ctx, b) })
 		l.wg.Go(func() { l.meter(ctx, b) })
 	}
-	for _, pass := range []string{PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassStates} {
+	for _, pass := range []string{PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassOutput, PassStates} {
 		l.c.Observer.PassBegan(pass, "")
 	}
 	l.wg.Go(func() { l.tend(ctx) })
@@ -188,6 +190,9 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.RetireUsage(ctx); l.passed(ctx, PassUsage, "", err) {
 			l.c.Logger.Warn("loop: removing old samples of usage; it is tried again", "error", err)
+		}
+		if err := l.engine.BoundOutput(ctx); l.passed(ctx, PassOutput, "", err) {
+			l.c.Logger.Warn("loop: dropping the oldest output; it is tried again", "error", err)
 		}
 		if err := l.engine.CollectStates(ctx); l.passed(ctx, PassStates, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)

@@ -34,9 +34,13 @@ var (
 		[]string{"backend", "phase", "pooled"}, nil)
 	ending = prometheus.NewDesc("sandbox_destroy_pending_seconds", "For how long the lease of the sandbox has ended that is to go for longest and is not gone. Those kept for a post-mortem do not count.",
 		[]string{"backend"}, nil)
-	findings = prometheus.NewDesc("sandbox_drift_findings", "Open differences between ledger and backends.", []string{"kind"}, nil)
-	overdue  = prometheus.NewDesc("sandbox_overdue_seconds", "For how long work has waited that could be done now.", nil, nil)
-	backends = prometheus.NewDesc("sandbox_backend_up", "Whether a backend answers: 1 or 0.", []string{"backend"}, nil)
+	findings  = prometheus.NewDesc("sandbox_drift_findings", "Open differences between ledger and backends.", []string{"kind"}, nil)
+	overdue   = prometheus.NewDesc("sandbox_overdue_seconds", "For how long work has waited that could be done now.", nil, nil)
+	keptBytes = prometheus.NewDesc("sandbox_kept_output_bytes", "What is kept of the output of commands and of the recordings of sessions.", nil, nil)
+	keptCount = prometheus.NewDesc("sandbox_kept_output_records", "Commands and sessions whose output is kept.", nil, nil)
+	lostBytes = prometheus.NewDesc("sandbox_dropped_output_bytes_total", "Output that was dropped because newer output took its room, since the ledger was made.", nil, nil)
+	lostCount = prometheus.NewDesc("sandbox_dropped_output_records_total", "Commands and sessions whose output was dropped, since the ledger was made.", nil, nil)
+	backends  = prometheus.NewDesc("sandbox_backend_up", "Whether a backend answers: 1 or 0.", []string{"backend"}, nil)
 )
 
 // counted is what the ledger counts.
@@ -48,7 +52,7 @@ type counted struct {
 
 // Describe implements prometheus.Collector.
 func (*counted) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerUp, sandboxes, ending, findings, overdue, backends} {
+	for _, d := range []*prometheus.Desc{ledgerUp, sandboxes, ending, findings, overdue, backends, keptBytes, keptCount, lostBytes, lostCount} {
 		to <- d
 	}
 }
@@ -77,6 +81,10 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 		gauge(findings, float64(n), string(kind))
 	}
 	gauge(overdue, census.Overdue.Seconds())
+	gauge(keptBytes, float64(census.Kept.Bytes))
+	gauge(keptCount, float64(census.Kept.Records))
+	to <- prometheus.MustNewConstMetric(lostBytes, prometheus.CounterValue, float64(census.Kept.DroppedBytes))
+	to <- prometheus.MustNewConstMetric(lostCount, prometheus.CounterValue, float64(census.Kept.DroppedRecords))
 }
 
 // census returns the census under way, or a new one. One that takes too long goes on: the next reader may have its answer.

@@ -40,6 +40,7 @@ var busy = counted{up: true, census: func(context.Context) (leasing.Census, erro
 		Sandboxes: []ledger.SandboxCount{{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7}, {Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2}},
 		Ending:    map[sandbox.Backend]time.Duration{sandbox.Docker: 1500 * time.Millisecond},
 		Findings:  map[sandbox.DriftKind]int64{sandbox.DriftOrphan: 3},
+		Kept:      ledger.KeptSum{Bytes: 4096, Records: 4, DroppedBytes: 8192, DroppedRecords: 8},
 		Overdue:   90 * time.Second,
 	}, nil
 }}
@@ -96,6 +97,10 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		`sandbox_sandboxes{backend="docker",phase="awake",pooled="false"} 7`,
 		`sandbox_sandboxes{backend="docker",phase="asleep",pooled="true"} 2`,
 		`sandbox_drift_findings{kind="orphan"} 3`,
+		`sandbox_kept_output_bytes 4096`,
+		`sandbox_kept_output_records 4`,
+		`sandbox_dropped_output_bytes_total 8192`,
+		`sandbox_dropped_output_records_total 8`,
 		`sandbox_overdue_seconds 90`,
 		`sandbox_backend_up{backend="docker"} 1`,
 		`sandbox_ledger_up 1`,

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +25,8 @@ type Token struct {
 	// Environments are patterns (as path.Match has them) of the environments that it may touch.
 	// None means all of them, and what belongs to no environment.
 	Environments []string
+	// Ceiling bounds what it may ask for where Environments limit it.
+	Ceiling sandbox.Ceiling
 	// Scopes are what it allows. None means everything: a file may leave them out.
 	Scopes []sandbox.Scope
 	// NotAfter is when it stops being accepted; zero means never.
@@ -70,10 +71,15 @@ func (t Token) Allows(environmentID string) bool {
 	if len(t.Environments) == 0 {
 		return true
 	}
-	return environmentID != "" && slices.ContainsFunc(t.Environments, func(pattern string) bool {
-		ok, err := path.Match(pattern, environmentID)
-		return ok && err == nil // MakeToken has checked the pattern
-	})
+	return environmentID != "" && sandbox.MatchesEnvironment(t.Environments, environmentID)
+}
+
+// Tenant is who asks with the token, nil where it is the operator's: one without a limit to environments.
+func (t Token) Tenant() *sandbox.Tenant {
+	if sandbox.Unlimited(t.Environments) {
+		return nil
+	}
+	return &sandbox.Tenant{Name: t.Name, Environments: t.Environments, Ceiling: t.Ceiling}
 }
 
 // Permits reports whether the token allows what needs a scope.

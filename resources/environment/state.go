@@ -28,7 +28,7 @@ func stateBlock() schema.Block {
 		MarkdownDescription: "Keeps `/data` from one generation of a lease to the next, in the service's bucket (`state_url` of the provider or of the reconciler). " +
 			"Changed in place: living leases follow in all but `scope`. Default: `/data` ends with its sandbox.",
 		Attributes: map[string]schema.Attribute{
-			"scope": choice("Whose state it is: `agent_environment` of an agent in this environment, or `agent` of an agent wherever it plays.", string(sandbox.ScopeAgentEnvironment)),
+			"scope": choice("Whose state it is: `agent_environment` of an agent in this environment, or `agent` of an agent in all environments, as far as tokens with the same patterns lease for it.", string(sandbox.ScopeAgentEnvironment)),
 			"checkpoint_every": durationAttribute("What commands and files changed is saved at most this often while the lease lives, at least `1s`; `0s` turns that off.",
 				sandbox.DefaultCheckpointEvery),
 			"on_persist_failure": choice("What becomes of a sandbox whose last state cannot be saved: `retry` keeps it, frozen, for `retry_for`; `discard` destroys it within seconds.",

@@ -1,0 +1,105 @@
+package leasing
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Commands may write without end, and what they wrote is kept as long as their sandbox's record. So it is bounded:
+// where a lease, an environment or the whole ledger keeps too much, the oldest is dropped. The sums are in the
+// ledger (ledger.KeptSum), so that no bound costs more the longer a history is.
+
+// OutputBounds are how much output of commands and recordings of sessions is kept, in bytes. Zero means the default.
+type OutputBounds struct {
+	Lease, Environment, Ledger int64
+}
+
+// The default bounds of the output that is kept.
+const (
+	DefaultKeptLease       = 256 << 20
+	DefaultKeptEnvironment = 2 << 30
+	DefaultKeptLedger      = 8 << 30
+	// MinKept is what one command may keep: two full streams.
+	MinKept = 2 * sandbox.MaxKeptOutput
+)
+
+func (b OutputBounds) withDefaults() OutputBounds {
+	b.Lease = cmp.Or(b.Lease, DefaultKeptLease)
+	b.Environment = cmp.Or(b.Environment, DefaultKeptEnvironment)
+	b.Ledger = cmp.Or(b.Ledger, DefaultKeptLedger)
+	return b
+}
+
+func (b OutputBounds) of(scope ledger.KeptScope) int64 {
+	switch scope {
+	case ledger.KeptOfLease:
+		return b.Lease
+	case ledger.KeptOfEnvironment:
+		return b.Environment
+	default:
+		return b.Ledger
+	}
+}
+
+// dropBatch bounds what one transaction drops. A command adds one record, so that this catches up.
+const dropBatch = 32
+
+// boundOutput drops the oldest output where a lease, an environment or the ledger keeps too much after what the
+// transaction has added. Rows of commands and sessions that were read before may be out of date then.
+func (e *Engine) boundOutput(tx *ledger.Tx) error {
+	for _, s := range tx.GrownSums() {
+		if s.Bytes <= e.bounds.of(s.Scope) {
+			continue
+		}
+		if err := e.dropOutput(tx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
+	return tx.DropKept(s.Scope, s.ID, e.bounds.of(s.Scope), dropBatch, outputObjects, tx.Now.Add(ledger.SpanOf(sandbox.Duration(retiredFor))))
+}
+
+// BoundOutput drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
+// be dropped than one commit takes. Any number of engines may do it at any time.
+func (e *Engine) BoundOutput(ctx context.Context) error {
+	for {
+		beyond, err := e.keptBeyond(ctx)
+		if err != nil || beyond == nil {
+			return err
+		}
+		if err := e.store.Write(ctx, func(tx *ledger.Tx) error { return e.dropOutput(tx, *beyond) }); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(retirePause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// keptBeyond returns a lease, an environment or the ledger that keeps too much, nil where none does.
+func (e *Engine) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
+			if beyond, err = tx.KeptBeyond(scope, e.bounds.of(scope)); err != nil || beyond != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return beyond, err
+}
+
+// errDropped refuses a reading of what is no longer kept.
+func errDropped(what string, at ledger.Time) error {
+	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",
+		what, at.Time().Format(timeFormat))
+}

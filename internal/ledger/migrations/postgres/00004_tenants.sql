@@ -1,0 +1,61 @@
+-- +goose Up
+-- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- +goose StatementBegin
+-- What tenants may do: whose agents share a state, ceilings of tokens, and how much output is kept.
+
+-- A program of schema 3 would share the states of agents between all tokens, and not count the output that is kept.
+UPDATE ledgers SET min_reader = 4;
+
+-- Whose leases share the states of agents: JSON list of patterns, sandbox.StateNamespace; NULL: the operator's.
+ALTER TABLE sandboxes ADD COLUMN state_namespace TEXT;
+-- The key of the state that it begins with where its own has none; '' for none.
+ALTER TABLE sandboxes ADD COLUMN state_source TEXT NOT NULL DEFAULT '';
+
+-- What a token with environments may ask for: JSON of sandbox.Ceiling.
+ALTER TABLE tokens ADD COLUMN ceiling TEXT NOT NULL DEFAULT '{}';
+
+-- Since when what a command has written, or the recording of a session, is no longer kept; 0 while it is.
+ALTER TABLE execs ADD COLUMN dropped_at BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN dropped_at BIGINT NOT NULL DEFAULT 0;
+
+-- What is kept of each command that has ended and of each session's recording. The oldest goes first.
+CREATE TABLE kept_outputs (
+    sandbox_id     TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    kind           TEXT COLLATE "C" NOT NULL CHECK (kind IN ('exec', 'session')),
+    id             TEXT COLLATE "C" NOT NULL, -- of the command or the session
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
+    -- When it was written last.
+    kept_at        BIGINT NOT NULL,
+    bytes          BIGINT NOT NULL,
+    PRIMARY KEY (sandbox_id, kind, id)
+);
+CREATE INDEX kept_outputs_lease ON kept_outputs (lease_id, kept_at);
+CREATE INDEX kept_outputs_environment ON kept_outputs (environment_id, kept_at);
+CREATE INDEX kept_outputs_oldest ON kept_outputs (kept_at);
+
+-- Their sums, of each lease and environment that has any, and of all ('ledger', ''), which also counts what was dropped.
+CREATE TABLE kept_sums (
+    scope           TEXT COLLATE "C" NOT NULL CHECK (scope IN ('lease', 'environment', 'ledger')),
+    id              TEXT COLLATE "C" NOT NULL,
+    bytes           BIGINT NOT NULL,
+    records         BIGINT NOT NULL,
+    dropped_bytes   BIGINT NOT NULL DEFAULT 0,
+    dropped_records BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (scope, id)
+);
+CREATE INDEX kept_sums_largest ON kept_sums (scope, bytes);
+
+INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
+    SELECT x.sandbox_id, 'exec', x.id, x.lease_id, s.environment_id, x.finished_at, x.stdout_kept + x.stderr_kept
+    FROM execs x JOIN sandboxes s ON s.id = x.sandbox_id WHERE x.state <> 'running' AND x.stdout_kept + x.stderr_kept > 0;
+INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
+    SELECT x.sandbox_id, 'session', x.id, x.lease_id, s.environment_id, CASE WHEN x.closed_at = 0 THEN x.created_at ELSE x.closed_at END, x.recorded
+    FROM sessions x JOIN sandboxes s ON s.id = x.sandbox_id WHERE x.recorded > 0;
+INSERT INTO kept_sums (scope, id, bytes, records) SELECT 'lease', lease_id, sum(bytes), count(*) FROM kept_outputs GROUP BY lease_id;
+INSERT INTO kept_sums (scope, id, bytes, records) SELECT 'environment', environment_id, sum(bytes), count(*) FROM kept_outputs GROUP BY environment_id;
+INSERT INTO kept_sums (scope, id, bytes, records) SELECT 'ledger', '', sum(bytes), count(*) FROM kept_outputs HAVING count(*) > 0;
+-- +goose StatementEnd
+
+-- +goose Down
+-- Migrations are additive; an older schema is restored from a backup.

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const ceilingHelp = "`name=value` that the token may ask for, where --environment limits it, such as network=full, memory_mb=8192, runtimes=runsc or root " +
+	"(default: a restricted network, default sizes, no root, profile, runtime or writable mount; may be repeated)"
+
+// parseCeiling reads bounds as name=value; a name alone is true. A runtime may be named several times.
+func parseCeiling(pairs []string) (c sandbox.Ceiling, err error) {
+	values := map[string]any{}
+	var runtimes []string
+	for _, pair := range pairs {
+		name, text, hasValue := strings.Cut(pair, "=")
+		if name == "runtimes" {
+			runtimes = append(runtimes, text)
+			values[name] = runtimes
+			continue
+		}
+		if _, twice := values[name]; twice {
+			return c, usage("--ceiling names %s twice", name)
+		}
+		values[name] = ceilingValue(text, hasValue)
+	}
+	body, err := json.Marshal(values)
+	if err != nil { // texts, numbers and truth values always have a JSON form
+		return c, err
+	}
+	in := json.NewDecoder(bytes.NewReader(body))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&c); err != nil {
+		return c, usage("--ceiling %s: %v", strings.Join(pairs, ","), err)
+	}
+	return c, nil
+}
+
+func ceilingValue(text string, hasValue bool) any {
+	if !hasValue {
+		return true
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if b, err := strconv.ParseBool(text); err == nil {
+		return b
+	}
+	return text
+}
+
+// ceilingOf prints a ceiling as parseCeiling reads it, "default" where the defaults alone bound.
+func ceilingOf(t sandbox.Token) string {
+	switch {
+	case sandbox.Unlimited(t.Environments):
+		return "none"
+	case t.Ceiling.IsZero():
+		return "default"
+	}
+	body, err := json.Marshal(t.Ceiling)
+	values := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(body, &values)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch v := values[name].(type) {
+		case bool:
+			texts = append(texts, name)
+		case []any:
+			for _, one := range v {
+				texts = append(texts, fmt.Sprintf("%s=%v", name, one))
+			}
+		default:
+			texts = append(texts, fmt.Sprintf("%s=%v", name, v))
+		}
+	}
+	return strings.Join(texts, ",")
+}
