@@ -50,13 +50,20 @@ func (n StateNamespace) key(agentDID string) string {
 	if len(n) == 0 {
 		return agentDID
 	}
-	patterns := strings.Join(n, ",")
+	escaped := make([]string, len(n))
+	for i, pattern := range n {
+		escaped[i] = escapeComma.Replace(pattern)
+	}
+	patterns := strings.Join(escaped, ",")
 	if len(patterns) > maxNamespaceText {
 		sum := sha256.Sum256([]byte(patterns))
 		patterns = "sha256:" + hex.EncodeToString(sum[:])
 	}
 	return agentDID + "@" + patterns
 }
+
+// escapeComma keeps a pattern with a comma apart from two patterns.
+var escapeComma = strings.NewReplacer("%", "%25", ",", "%2C")
 
 // maxNamespaceText bounds the patterns in a key, which databases index; longer ones stand there by their hash.
 const maxNamespaceText = 512

@@ -29,7 +29,7 @@ func listStates(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 func deleteState(ctx context.Context, service sandbox.Service, in *struct {
-	Key string `path:"key" doc:"The lease's id, or the agent's DID where the scope is agent."`
+	Key string `path:"key" doc:"As list-states has it: the lease's id or, where the scope is agent, the agent's DID, followed by @ and the patterns of the tokens whose state it is."`
 }) (*empty, error) {
 	return nil, service.DeleteState(ctx, in.Key)
 }

@@ -12,6 +12,7 @@ import (
 
 var stateTests = []test{
 	{"StateGoesToTheNextGeneration", stateGoesOn},
+	{"AnAgentsStateGoesToItsOtherEnvironments", stateGoesElsewhere},
 	{"StatesAreListedAndDeleted", statesAreListedAndDeleted},
 	{"StateSettingsThatAreWrongAreNamed", stateSettingsAreChecked},
 }
@@ -84,6 +85,27 @@ func stateGoesOn(w *world) {
 	}
 	if got := w.read("/data/skills/trade/prompt.md"); got != "Buy low." {
 		w.Errorf("the skill is %q", got)
+	}
+}
+
+// The suite's caller has no limit to environments.
+func stateGoesElsewhere(w *world) {
+	const other = "rpg-8"
+	ofAgents := func(p *sandbox.PutEnvironment) {
+		keepsState(p)
+		p.State.Scope = sandbox.ScopeAgent
+	}
+	w.environment(ofAgents)
+	w.environment(ofAgents, func(p *sandbox.PutEnvironment) { p.ID = other })
+	first := w.acquire(ann)
+	if first.State == nil || first.State.Key != ann {
+		w.Fatalf("the state is %+v", first.State)
+	}
+	w.put("/data", "character.json", `{"level":3}`)
+	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: first.ID}))(w)
+	next := must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: other, Owner: owner}))(w).Lease
+	if from := next.State.RestoredFrom; next.State.Key != ann || from == nil || from.SandboxID != first.SandboxID || from.EnvironmentID != game {
+		w.Errorf("elsewhere the state is %+v", next.State)
 	}
 }
 
