@@ -165,6 +165,8 @@
 //	a renewal is not told     it is owed, and told before the next use; what its backend has ended meanwhile
 //	                          starts again
 //	a stop is seen late       usage ends when the backend recorded it (record.go)
+//	the engine says 500       its executor asks a few times; then it failed for good
+//	a removal nobody recorded usage ends when the backend says that the sandbox did, else when it was last seen (record.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on
@@ -177,6 +179,11 @@
 //	a state cannot be read    for now: the lease stays pending. For good: it ends by failed. It never
 //	                          begins without; an operator deletes the saved state to begin anew
 //	the sandbox vanished      its last checkpoint stands
+//
+// # Environments
+//
+// What an environment has on its backend is made, changed and removed under a claim on its row, by one request at a
+// time (provisioning.go). Until it was made once it gives out no lease: an acquire waits for that.
 //
 // # What is kept
 //

@@ -381,6 +381,8 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 		switch {
 		case billed && s.EndedBy == sandbox.EndedByVanished:
 			// It was last used when it was last there, and is only to be cleaned up.
+		case s.Desired == ledger.Gone && p.boxes[id].State == "" && len(open) == 0:
+			// A removal that failed has found it gone, and what is left of it is only to be cleaned up.
 		case s.Desired == ledger.Gone && s.Phase == sandbox.PhaseAwake && p.boxes[id].State != sandbox.StateRunning && len(open) == 1:
 			// What is to go and had stopped is counted so once a removal that failed has seen it.
 			want = open

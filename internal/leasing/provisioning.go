@@ -22,8 +22,8 @@ import (
 //	loop     claim what nobody works on and is unmade or deleting ──> Deprovision ──> settle: destroyed
 //
 // An environment is unmade until its first Provision has succeeded: until then it gives out no lease, and so nothing
-// depends on it. A step goes on when its caller leaves, except that a creation with CreateOnly is rolled back: its caller
-// looks for a free name when it tries again.
+// depends on it. A step goes on when its caller leaves, because a backend may carry out late what is cut off. A creation
+// with CreateOnly whose caller has left stays unmade: its next try finds the name free, and otherwise the loop removes it.
 
 // errUnmade: the environment is being created.
 var errUnmade = errors.New("it is being created")
@@ -152,9 +152,6 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 		err := e.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, provisionTimeout(x))
 			defer cancel()
-			if p.CreateOnly {
-				defer context.AfterFunc(ctx, cancel)()
-			}
 			if err := x.Provision(bounded, e.environmentRef(p.ID, instance), p.EnvironmentSpec); err != nil {
 				return e.abandon(claimed, x, p.ID, instance, claim, asError(err))
 			}
@@ -162,7 +159,9 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 		})
 		if err == nil {
 			err = e.settleEnvironment(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
-				row.UnmadeSince = 0
+				if !p.CreateOnly || ctx.Err() == nil {
+					row.UnmadeSince = 0
+				}
 				return nil
 			})
 		}

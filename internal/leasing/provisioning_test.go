@@ -153,7 +153,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 	t.Run("ItsCallerLeaves", func(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.startLoop()
-			w.firstProvision()
+			release := w.firstProvision()
 			ctx, leave := context.WithCancel(w.Context())
 			done := begin(ctx, w.engine, creating(func(p *sandbox.PutEnvironment) { p.CreateOnly = true }))
 			later(time.Second)
@@ -161,8 +161,30 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			if err := <-done; sandbox.CodeOf(err) != sandbox.Timeout {
 				t.Errorf("it ended with %v", err)
 			}
-			later(time.Second)
+			release <- nil
+			later(31 * time.Second)
 			nothing(w)
+		})
+	})
+	t.Run("ItsCallerLeavesAndComesBack", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.startLoop()
+			release := w.firstProvision()
+			ctx, leave := context.WithCancel(w.Context())
+			only := creating(func(p *sandbox.PutEnvironment) { p.CreateOnly = true })
+			done := begin(ctx, w.engine, only)
+			later(time.Second)
+			leave()
+			<-done
+			release <- nil
+			later(time.Second)
+			if err := <-begin(w.Context(), w.engine, only); err != nil {
+				t.Errorf("its next try: %v", err)
+			}
+			later(time.Hour)
+			if s := w.status(); s != sandbox.EnvironmentOpen || w.backend.Environments() != 1 {
+				t.Errorf("it is %s", s)
+			}
 		})
 	})
 	t.Run("ItsProcessDies", func(t *testing.T) {

@@ -31,7 +31,9 @@ type Environments interface {
 	// Errors: Invalid; Conflict when CreateOnly and it exists, when another owner has it, when the
 	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Check and Provision return.
 	// What is refused changes nothing. When the backend fails while it makes what sandboxes share, a new
-	// environment is taken back, and an old one has the new settings: ask again.
+	// environment is taken back, and an old one has the new settings: ask again. A request waits for others about the
+	// same environment, and is carried out to its end when its caller leaves; with CreateOnly, such a creation is
+	// taken back, unless a next request comes first.
 	PutEnvironment(ctx context.Context, p PutEnvironment) (Environment, error)
 	// GetEnvironment returns one, destroyed ones included, of which retention leaves the name (RetiredAt).
 	// Errors: NotFound.

@@ -1,0 +1,78 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// restricted is an environment that has most on an engine: a gateway with its volume and image, beside the seed and guest.
+func (w *world) restricted(id string) sandbox.PutEnvironment {
+	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Network: sandbox.NetworkRestricted}}
+	w.ground.place(w, &p.EnvironmentSpec)
+	return p
+}
+
+// dropped asks for an environment and drops the connection after a while.
+func (w *world) dropped(p sandbox.PutEnvironment, after time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.Context(), after)
+	defer cancel()
+	_, err := w.service.PutEnvironment(ctx, p)
+	return err
+}
+
+// TestAClientThatDropsItsConnectionTakesNoEnvironmentAway lets a client give up creating an environment while another
+// one asks for the same.
+func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	for round, after := range []time.Duration{50, 150, 300, 600, 900, 1200} {
+		p := w.restricted(fmt.Sprintf("game-%d", round))
+		gone := make(chan error, 1)
+		go func() { gone <- w.dropped(p, after*time.Millisecond) }()
+		env, err := w.service.PutEnvironment(w.Context(), p)
+		if err != nil || env.Status != sandbox.EnvironmentOpen {
+			t.Fatalf("dropped after %d ms (%v): the other one has it as %q: %v", after, <-gone, env.Status, err)
+		}
+		l := w.acquire("did:plc:ann", p.ID)
+		w.exec(l.ID, "true")
+		t.Logf("dropped after %d ms: %v", after, <-gone)
+		if env, err := w.service.GetEnvironment(w.Context(), p.ID); err != nil || env.Status != sandbox.EnvironmentOpen || env.Leases.Ready != 1 {
+			t.Errorf("dropped after %d ms: it is %q with %+v: %v", after, env.Status, env.Leases, err)
+		}
+		w.exec(l.ID, "true")
+	}
+}
+
+// TestACreationThatIsDroppedLeavesNothingOnTheEngine: its ledger never had a sandbox.
+func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	drops := []time.Duration{100, 400, 800}
+	for round, after := range drops {
+		p := w.restricted(fmt.Sprintf("game-%d", round))
+		p.CreateOnly = true
+		if err := w.dropped(p, after*time.Millisecond); err == nil { // a fast engine
+			if err := w.service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: p.ID}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.eventually("the creations are rolled back", func() bool {
+		envs, err := w.service.ListEnvironments(w.Context())
+		return err == nil && len(envs) == 0
+	})
+	filter := w.labelled()
+	left := w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter) + w.docker("image", "ls", "-q", "--filter", filter)
+	if left != "" {
+		t.Errorf("left on the engine: %s", left)
+	}
+	p := w.restricted("game-0")
+	p.CreateOnly = true
+	if env, err := w.service.PutEnvironment(w.Context(), p); err != nil || env.Status != sandbox.EnvironmentOpen {
+		t.Errorf("its next try: %q, %v", env.Status, err)
+	}
+}
