@@ -274,7 +274,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// endEverything ends the game and waits until every lease is destroyed.
+// endEverything ends the game and waits until every lease is destroyed, with the sandboxes of its earlier generations:
+// the claim on one whose reconciler was killed runs out only after some seconds.
 func (w *world) endEverything() {
 	end := sandbox.Delivery{ID: "the-end", Condition: sandbox.Condition{
 		Type: "game.finished", Timestamp: time.Now().UTC(), Data: sandbox.ConditionData{EnvironmentID: environment},
@@ -285,7 +286,13 @@ func (w *world) endEverything() {
 	_, err := harness.Until(w.t.Context(), time.Minute, "every lease is destroyed", func(ctx context.Context) (bool, error) {
 		leases, err := w.leases(ctx)
 		open := slices.ContainsFunc(leases, func(l sandbox.Lease) bool { return l.Status != sandbox.LeaseDestroyed })
-		return err == nil && !open, err
+		if err != nil || open {
+			return false, err
+		}
+		for _, l := range w.readLives() {
+			open = open || l.destroyed.IsZero()
+		}
+		return !open, nil
 	})
 	if err != nil {
 		w.t.Fatal(err)
