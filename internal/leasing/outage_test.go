@@ -129,3 +129,27 @@ func TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestALeaseThatEndsUnderAWatchIsUsedUntilThen: what the watch has not reported missing is there.
+func TestALeaseThatEndsUnderAWatchIsUsedUntilThen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(25 * time.Second) // no survey has seen it yet
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpIncarnations} {
+			w.backend.Fail(op, away)
+		}
+		w.condition("game.finished", "")
+		w.backend.Remove(l.SandboxID)
+		later(10 * time.Minute)
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpIncarnations} {
+			w.backend.Fail(op, nil)
+		}
+		later(time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		if used := w.used(); used < 24 || used > 26 {
+			t.Errorf("%.1f s are billed for a sandbox that was used for 25 s", used)
+		}
+	})
+}

@@ -39,9 +39,9 @@ func (tx *Tx) SaveSandbox(s *Sandbox) error {
 var saveEndings = bulk{
 	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
 		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8, stands = ending.column9, changed_at = ending.column10,
-		kept_until = ending.column11
+		kept_until = ending.column11, observed_at = ending.column12
 		FROM (VALUES `,
-	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
+	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
 	tail: `) AS ending WHERE sandboxes.id = ending.column1`,
 }
 
@@ -49,7 +49,7 @@ var saveEndings = bulk{
 func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
 		s := *row
-		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt, s.KeptUntil)
+		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt, s.KeptUntil, s.ObservedAt)
 	})
 	return err
 }

@@ -384,10 +384,12 @@ func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 		w.t.Fatal(err)
 	}
 	const apart = 2.0 // seconds for each sandbox: a start or a removal is known once the engine has answered
+	// The engine may have forgotten when it removed a sandbox, of which a reconciler died that had asked for it. Usage then
+	// ends with the lease: what is missing of the container's time is at most what it took to remove.
 	for _, row := range report.Rows {
 		used, slack := row.AwakeSeconds+row.AsleepSeconds, apart*float64(count[row.AgentDID])
 		w.t.Logf("%s is billed for %.3f s; the engine had its %d containers for %.3f s", row.AgentDID, used, count[row.AgentDID], existed[row.AgentDID])
-		if used < least[row.AgentDID]-slack || used < existed[row.AgentDID]-slack || used > existed[row.AgentDID]+slack {
+		if used < least[row.AgentDID]-slack || used > existed[row.AgentDID]+slack {
 			w.t.Errorf("%s is billed for %.3f s; its %d sandboxes were ready and wanted for %.3f s, and the engine had their containers for %.3f s",
 				row.AgentDID, used, count[row.AgentDID], least[row.AgentDID], existed[row.AgentDID])
 		}
