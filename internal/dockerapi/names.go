@@ -40,7 +40,9 @@ type (
 	ContainerInspect        = container.InspectResponse
 	ContainerListOptions    = container.ListOptions
 	ContainerRemoveOptions  = container.RemoveOptions
+	ContainerMountPoint     = container.MountPoint
 	ContainerState          = container.State
+	ContainerStatus         = container.ContainerState
 	ContainerSummary        = container.Summary
 	CopyToContainerOptions  = container.CopyToContainerOptions
 	DeviceMapping           = container.DeviceMapping
@@ -68,7 +70,10 @@ const (
 	RestartPolicyDisabled      = container.RestartPolicyDisabled
 	RestartPolicyUnlessStopped = container.RestartPolicyUnlessStopped
 	StateCreated               = container.StateCreated
+	StatePaused                = container.StatePaused
 	StateRemoving              = container.StateRemoving
+	StateRestarting            = container.StateRestarting
+	StateRunning               = container.StateRunning
 )
 
 // Mounts.

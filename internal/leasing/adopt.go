@@ -162,6 +162,8 @@ func (f *foundling) refusal(env *ledger.Environment) string {
 		return fmt.Sprintf("environment %s is on instance %s", env.ID, env.Instance)
 	case o.State == sandbox.StateRemoving:
 		return "it is being removed"
+	case o.Hangs:
+		return "its backend does not answer about it: try again"
 	case f.request.End:
 		return ""
 	case f.fromPool():

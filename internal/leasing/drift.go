@@ -108,8 +108,28 @@ type difference struct {
 // fieldIncarnation is that of a sandbox which has stopped and was started again, and nobody saw it.
 const fieldIncarnation = "incarnation"
 
+// hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
+var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
+
+// recordHang records that a sandbox hangs. The next look that is answered resolves it.
+func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o sandbox.Observation) error {
+	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+		now, err := mustSandbox(tx, s.ID)
+		if err != nil || !observable(now, tx.Now) {
+			return err
+		}
+		if err := e.recordOne(tx, now, o, hangs); err != nil {
+			return err
+		}
+		return tx.SaveSandbox(now)
+	})
+}
+
 // compare returns how an observation differs from the row. Pure.
 func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
+	if o.Hangs {
+		return []difference{hangs}
+	}
 	var d []difference
 	state := func(kind sandbox.DriftKind, expected sandbox.State) {
 		d = append(d, difference{kind, "state", string(expected), string(o.State)})

@@ -2,7 +2,6 @@ package leasing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +24,8 @@ const (
 	// egressTimeout bounds the reading of one gateway's log, egressLines how much of it is recorded at once.
 	egressTimeout = 20 * time.Second
 	egressLines   = 10_000
+	// egressReaders bounds the logs that are read at once.
+	egressReaders = 8
 	// egressLimiters is how many sandboxes' rates are remembered before those at rest are forgotten.
 	egressLimiters = 1000
 )
@@ -44,19 +45,15 @@ func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for _, ref := range refs {
-		if ref.Instance != instance {
-			continue
-		}
-		for more := true; more && ctx.Err() == nil; {
-			if more, err = e.collectEgress(ctx, x, ref); err != nil {
-				failed = append(failed, fmt.Errorf("what sandboxes of environment %s tried to reach: %w", ref.EnvironmentID, err))
-				more = false
+	return atOnce(egressReaders, refs, func(ref *sandbox.EnvironmentRef) error {
+		for more := ref.Instance == instance; more && ctx.Err() == nil; {
+			var err error
+			if more, err = e.collectEgress(ctx, x, *ref); err != nil {
+				return fmt.Errorf("what sandboxes of environment %s tried to reach: %w", ref.EnvironmentID, err)
 			}
 		}
-	}
-	return errors.Join(failed...)
+		return nil
+	})
 }
 
 // collectEgress records a part of a gateway's log, and reports whether there may be more.

@@ -159,3 +159,80 @@ func TestOneBackendThatHangsDelaysNoOther(t *testing.T) {
 		})
 	}
 }
+
+// TestASandboxThatHangsHoldsUpNoOther has the backend answer nothing about one of its sandboxes.
+func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.survey, w.workers = 30*time.Second, 2
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })
+		stuck, well := w.acquire(ann), w.acquire(bob)
+		later(time.Second)
+		heal := w.backend.HangOne(stuck.SandboxID)
+		defer heal()
+		w.backend.Change(well.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB++ })
+		later(time.Minute)
+		hangs := sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged}
+		fields := func() map[string]string {
+			found, err := w.engine.ListDrift(w.Context(), hangs)
+			if err != nil {
+				w.Fatal(err)
+			}
+			fields := make(map[string]string)
+			for _, f := range found {
+				fields[f.SandboxID] = f.Field
+			}
+			return fields
+		}
+		if got := fields(); got[stuck.SandboxID] != "response" || got[well.SandboxID] != "memory_mb" {
+			w.Errorf("the survey found %v", got)
+		}
+		if seen := w.lease(sandbox.LeaseID(bob, game)).ObservedAt; time.Since(seen) > 31*time.Second {
+			w.Errorf("the other one was seen %s ago", time.Since(seen))
+		}
+
+		w.condition("agent.death", ann)
+		w.condition("agent.death", bob)
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
+		w.want(w.lease(sandbox.LeaseID(bob, game)), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		later(3 * time.Minute)
+		for range 3 { // it is killed again and again by now
+			w.acquire(bob)
+			later(time.Second)
+			w.condition("agent.death", bob)
+			later(time.Second)
+			w.want(w.lease(sandbox.LeaseID(bob, game)), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		}
+		heal()
+		later(31 * time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	})
+}
+
+// TestASandboxThatAnswersAgainHangsNoMore resolves the finding.
+func TestASandboxThatAnswersAgainHangsNoMore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.survey = 30 * time.Second
+		w.startLoop()
+		w.environment()
+		heal := w.backend.HangOne(w.acquire(ann).SandboxID)
+		open := func() int {
+			found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{Status: sandbox.DriftOpen})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return len(found)
+		}
+		later(time.Minute)
+		if n := open(); n != 1 {
+			w.Errorf("%d findings are open while it hangs, want 1", n)
+		}
+		heal()
+		later(time.Minute)
+		if n := open(); n != 0 {
+			w.Errorf("%d findings are open once it answers", n)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+	})
+}

@@ -95,6 +95,7 @@ type stray struct {
 	// seen is what is recorded of it; its looks and times are those of the ledger.
 	seen      ledger.DriftFinding
 	createdAt time.Time
+	kind      sandbox.LeftoverKind // "" for a sandbox
 	// ofKnown: it is what the sandboxes of an environment shared that the ledger has a row of.
 	ofKnown bool
 	remove  func(ctx context.Context) error
@@ -177,8 +178,8 @@ func (v *inventory) leftover(l sandbox.Leftover) stray {
 			Kind: sandbox.DriftLeftover, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID,
 			Instance: l.Instance, Field: leftoverField(l), Expected: "absent", Observed: "present",
 		},
-		createdAt: l.CreatedAt,
-		remove:    func(ctx context.Context) error { return v.x.RemoveLeftover(ctx, l) },
+		createdAt: l.CreatedAt, kind: l.Kind,
+		remove: func(ctx context.Context) error { return v.x.RemoveLeftover(ctx, l) },
 	}
 }
 

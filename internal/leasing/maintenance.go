@@ -73,6 +73,10 @@ func (v *inventory) differences(ctx context.Context) ([]sandbox.SweepFinding, er
 			if !observable(s, ledger.At(v.engine.now())) || ok && len(compare(s, o)) == 0 {
 				continue
 			}
+			if o.Hangs { // looking again would hang
+				found = append(found, sweepFinding(s, o, hangs))
+				continue
+			}
 			seen, err := v.differencesOf(ctx, s)
 			found, failed = append(found, seen...), append(failed, err)
 		}
@@ -96,12 +100,16 @@ func (v *inventory) differencesOf(ctx context.Context, s *ledger.Sandbox) ([]san
 	}
 	found := make([]sandbox.SweepFinding, len(differences))
 	for i, d := range differences {
-		found[i] = sandbox.SweepFinding{
-			Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
-			Field: d.field, Expected: d.expected, Observed: d.observed, CreatedAt: obs.CreatedAt, Action: sandbox.SweepRecord,
-		}
+		found[i] = sweepFinding(s, obs, d)
 	}
 	return found, nil
+}
+
+func sweepFinding(s *ledger.Sandbox, o sandbox.Observation, d difference) sandbox.SweepFinding {
+	return sandbox.SweepFinding{
+		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
+		Field: d.field, Expected: d.expected, Observed: d.observed, CreatedAt: o.CreatedAt, Action: sandbox.SweepRecord,
+	}
 }
 
 // preview is sweep without writing or destroying anything.

@@ -31,15 +31,17 @@ func (v *inventory) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for _, env := range environments {
-		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-		if serves && env.Instance == v.instance && env.Spec.Network == sandbox.NetworkRestricted {
-			failed = append(failed, v.mendOne(ctx, env))
+	return atOnce(menders, slices.Collect(maps.Values(environments)), func(env **ledger.Environment) error {
+		serves := (*env).Status == sandbox.EnvironmentOpen || (*env).Status == sandbox.EnvironmentClosed
+		if !serves || (*env).Instance != v.instance || (*env).Spec.Network != sandbox.NetworkRestricted {
+			return nil
 		}
-	}
-	return errors.Join(failed...)
+		return v.mendOne(ctx, *env)
+	})
 }
+
+// menders bounds the environments that are mended at once.
+const menders = 8
 
 func (v *inventory) mendOne(ctx context.Context, env *ledger.Environment) error {
 	bounded, cancel := context.WithTimeout(ctx, provisionTimeout(v.x))

@@ -43,7 +43,6 @@ type survey struct {
 	mu         sync.Mutex // guards what follows
 	asExpected []string
 	readings   []ledger.UsageSample
-	failed     error
 }
 
 // lookAtAll looks at every living sandbox of an instance.
@@ -61,28 +60,28 @@ func (e *Engine) lookAtAll(ctx context.Context, in *inventory) error {
 // page looks at some sandboxes and records what was seen. What was seen does not wait for the readings of
 // usage, for which an engine may take a second.
 func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
-	v.asExpected, v.readings, v.failed = nil, nil, nil
+	v.asExpected, v.readings = nil, nil
 	awake := make(map[string]bool, len(rows))
-	v.each(rows, func(s *ledger.Sandbox) {
+	failed := atOnce(samplers, rows, func(s *ledger.Sandbox) error {
 		ok, err := v.asListed(ctx, s)
+		if err != nil {
+			return err
+		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if err != nil {
-			v.failed = err // each is its own: one that cannot be looked at hides no other
-			return
-		}
 		if ok {
 			v.asExpected = append(v.asExpected, s.ID)
 		}
-		awake[s.ID] = s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present
+		awake[s.ID] = s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present && !v.listed[s.ID].Hangs
+		return nil
 	})
 	var seen error
 	if len(v.asExpected) > 0 {
 		seen = v.engine.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
 	}
-	v.each(rows, func(s *ledger.Sandbox) {
+	_ = atOnce(samplers, rows, func(s *ledger.Sandbox) error { // a reading that fails is none
 		if !awake[s.ID] {
-			return
+			return nil
 		}
 		if out := v.engine.sample(ctx, v.x, v.engine.handle(s)); out.sampled {
 			v.mu.Lock()
@@ -91,30 +90,13 @@ func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 				SandboxID: s.ID, At: ledger.At(v.engine.now()), CPU: ledger.SpanOf(out.reading.CPUTime), MemoryBytes: out.reading.MemoryBytes, PIDs: out.reading.PIDs,
 			})
 		}
+		return nil
 	})
 	var read error
 	if len(v.readings) > 0 {
 		read = v.engine.store.Write(ctx, v.recordReadings)
 	}
-	return errors.Join(v.failed, seen, read)
-}
-
-// each does something to some sandboxes, and to several at once.
-func (v *survey) each(rows []ledger.Sandbox, do func(s *ledger.Sandbox)) {
-	work := make(chan *ledger.Sandbox)
-	var wg sync.WaitGroup
-	for range min(samplers, len(rows)) {
-		wg.Go(func() {
-			for s := range work {
-				do(s)
-			}
-		})
-	}
-	for i := range rows {
-		work <- &rows[i]
-	}
-	close(work)
-	wg.Wait()
+	return errors.Join(failed, seen, read)
 }
 
 // recordReadings adds up what was used, and keeps samples of what leases use.
@@ -178,6 +160,9 @@ func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 // at again, because the list is older than the row.
 func (v *survey) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	o, ok := v.listed[s.ID]
+	if ok && o.Hangs {
+		return false, v.engine.recordHang(ctx, s, o)
+	}
 	if ok && observable(s, ledger.At(v.engine.now())) && !v.drifted[s.ID] && len(compare(s, o)) == 0 && !rests(s, o) {
 		return true, nil
 	}

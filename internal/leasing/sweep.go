@@ -47,19 +47,37 @@ func (v *inventory) sweep(ctx context.Context) ([]swept, error) {
 	if strays, err = v.record(ctx, strays, spare); err != nil {
 		return nil, err
 	}
-	var failed []error
 	results := make([]swept, len(strays))
 	for i, s := range strays {
 		results[i] = swept{stray: s, kept: keep(s, spare, v.engine.now())}
-		if results[i].kept != "" {
-			continue
-		}
-		if err := v.destroy(ctx, s); err != nil {
-			results[i].kept = err.Error()
-			failed = append(failed, err)
-		}
 	}
-	return results, errors.Join(append(failed, v.resolve(ctx, strays))...)
+	return results, errors.Join(v.destroyAll(ctx, results), v.resolve(ctx, strays))
+}
+
+// sweepers bounds the removals that are under way at once.
+const sweepers = 8
+
+// destroyAll destroys what is not kept, kind by kind in the order of the list: a container goes before its volumes.
+func (v *inventory) destroyAll(ctx context.Context, all []swept) error {
+	var failed []error
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].kind == all[0].kind {
+			n++
+		}
+		failed = append(failed, atOnce(sweepers, all[:n], func(s *swept) error {
+			if s.kept != "" {
+				return nil
+			}
+			err := v.destroy(ctx, s.stray)
+			if err != nil {
+				s.kept = err.Error()
+			}
+			return err
+		}))
+		all = all[n:]
+	}
+	return errors.Join(failed...)
 }
 
 // spared is what the sweep must not judge.

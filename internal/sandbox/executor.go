@@ -224,6 +224,8 @@ type Observation struct {
 	StoppedAt  time.Time
 	// Incarnation is the number of its last start, 0 where its backend does not count them.
 	Incarnation int64
+	// Hangs: the instance answers, but not about this sandbox. Only the handle, whose it is, State and CreatedAt are known.
+	Hangs bool
 	// Rest is why its backend has stopped it: StopIdle, by itself; StopRequest, because it was told to. It is ""
 	// for one that runs, that stopped otherwise, or of which nobody knows why.
 	Rest StopReason
@@ -253,7 +255,8 @@ type Usage struct {
 type Observer interface {
 	// Inspect looks at one sandbox. Errors: NotFound.
 	Inspect(ctx context.Context, h Handle) (Observation, error)
-	// List returns every sandbox on this instance that carries the ledger's label.
+	// List returns every sandbox on this instance that carries the ledger's label. One that hangs delays it by
+	// seconds, and is in it (Observation.Hangs).
 	List(ctx context.Context, ledgerID string) ([]Observation, error)
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)

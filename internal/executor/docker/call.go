@@ -16,7 +16,9 @@ import (
 // Deadlines of one request to the engine. They only bound an engine that hangs: under load a start
 // takes seconds.
 const (
-	readLimit   = 15 * time.Second
+	readLimit = 15 * time.Second
+	// listedLimit bounds the look at each container of a list, which takes under a millisecond.
+	listedLimit = 5 * time.Second
 	changeLimit = 60 * time.Second
 	importLimit = 10 * time.Minute
 )
@@ -73,15 +75,18 @@ func (e *Executor) do(ctx context.Context, r request, call func(context.Context)
 
 // try makes a request once: within a slot, within its deadline.
 func (e *Executor) try(ctx context.Context, r request, call func(context.Context) error) error {
+	leave := func(bool) {}
 	if !r.waits {
-		if err := e.slots.take(ctx, r.late); err != nil {
+		var err error
+		if leave, err = e.lanes.enter(ctx, r.object, r.late); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, err)
 		}
-		defer e.slots.give()
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	return r.classify(call(ctx))
+	err := call(ctx)
+	leave(ctx.Err() == nil)
+	return r.classify(err)
 }
 
 // fetch is do for requests with an answer.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"

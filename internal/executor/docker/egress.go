@@ -111,6 +111,10 @@ func hasWayOut(c dockerapi.ContainerInspect) bool {
 	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == guest.EgressDir })
 }
 
+func listsWayOut(c dockerapi.ContainerSummary) bool {
+	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == guest.EgressDir })
+}
+
 // hostEntries gives each exact host an address in the sandbox.
 func hostEntries(e sandbox.Egress) (entries []string, hosts []wire.EgressHost) {
 	for _, r := range e.Allow {

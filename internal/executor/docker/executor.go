@@ -35,8 +35,8 @@ type Config struct {
 	Context string
 	// Logger receives warnings about the engine; nil discards them.
 	Logger *slog.Logger
-	// Calls is how many requests may be under way at once; 0 means twice the number of CPUs,
-	// beyond which an engine gets slower and not faster.
+	// Calls is how many requests may be under way at once, beside those that hang; 0 means twice the number of
+	// CPUs, beyond which an engine gets slower and not faster.
 	Calls int
 	// Gateway says how restricted sandboxes get out.
 	Gateway Gateway
@@ -50,7 +50,7 @@ type Executor struct {
 	helper.Guests
 	api    *dockerapi.Client
 	log    *slog.Logger
-	slots  slots
+	lanes  *lanes
 	warned sync.Once
 	gates  gates
 	// starts are the processes that the engine is starting; life ends the wait for them.
@@ -101,7 +101,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	e := &Executor{
-		life: life, end: end, api: api, log: cfg.Logger, slots: slots{free: cfg.Calls}, gates: gates{of: make(map[string]*gate)},
+		life: life, end: end, api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls), gates: gates{of: make(map[string]*gate)},
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
 		links: make(map[sandbox.EnvironmentRef]*link), clocks: make(map[string]engineClock),
 	}

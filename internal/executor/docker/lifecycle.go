@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,21 +125,21 @@ func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, _ sandbox.Limits
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements sandbox.Lifecycle.
+// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect.
 func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
-	c, err := e.inspect(ctx, h) // NotFound is the word of the sandbox's own engine
+	c, err := e.find(ctx, h) // NotFound is the word of the sandbox's own engine
 	if err == nil {
 		err = e.removeContainer(ctx, c.ID)
 	}
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if err != nil || hasWayOut(c) { // of one that is gone already it is not known
+	if err != nil || listsWayOut(c) { // of one that is gone already it is not known
 		if err := e.closeWayOut(ctx, h); err != nil {
 			return err
 		}
 	}
-	if err != nil || hasNetwork(c) {
+	if err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone() {
 		if err := e.removeNetworks(ctx, handleLabels(h, roleNetwork)); err != nil {
 			return err
 		}
@@ -156,6 +157,26 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 		return err
 	}
 	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
+}
+
+// find lists a sandbox's container. Errors: as inspect.
+func (e *Executor) find(ctx context.Context, h sandbox.Handle) (dockerapi.ContainerSummary, error) {
+	if err := checkHandle(h); err != nil {
+		return dockerapi.ContainerSummary{}, err
+	}
+	name := sandboxName(h)
+	found, err := fetch(ctx, e, read("list container", name), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))})
+	})
+	if err != nil {
+		return dockerapi.ContainerSummary{}, err
+	}
+	for _, c := range found {
+		if slices.Contains(c.Names, "/"+name) {
+			return c, e.checkLabels("container", name, c.Labels, handleLabels(h, roleSandbox))
+		}
+	}
+	return dockerapi.ContainerSummary{}, e.absent(ctx, h)
 }
 
 // removeContainer removes a container and its anonymous volumes, and returns nil once it is gone.

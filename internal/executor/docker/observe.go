@@ -3,9 +3,12 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -58,9 +61,9 @@ func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Obser
 	return observe(c), nil
 }
 
-func observe(c dockerapi.ContainerInspect) sandbox.Observation {
-	labels := c.Config.Labels
-	o := sandbox.Observation{
+// labelled is what the labels of a container tell.
+func labelled(labels map[string]string) sandbox.Observation {
+	return sandbox.Observation{
 		Handle: sandbox.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
 			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
@@ -68,19 +71,17 @@ func observe(c dockerapi.ContainerInspect) sandbox.Observation {
 		LeaseID:    labels[labelLease],
 		AgentDID:   labels[labelAgent],
 		Generation: generationOf(labels),
-		Deadline:   deadlineOf(c.Config.Entrypoint),
-		State:      stateOf(c.State),
 		Image:      labels[labelImage],
-		Resources: sandbox.Resources{
-			MemoryMB:  c.HostConfig.Memory >> 20,
-			CPUMillis: c.HostConfig.NanoCPUs / 1e6,
-		},
-		ExitCode:  c.State.ExitCode,
-		OOMKilled: diedOfMemory(c.State),
-		CreatedAt: parseTime(c.Created),
-		StartedAt: parseTime(c.State.StartedAt),
-		StoppedAt: parseTime(c.State.FinishedAt),
 	}
+}
+
+func observe(c dockerapi.ContainerInspect) sandbox.Observation {
+	labels := c.Config.Labels
+	o := labelled(labels)
+	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), stateOf(c.State)
+	o.Resources = sandbox.Resources{MemoryMB: c.HostConfig.Memory >> 20, CPUMillis: c.HostConfig.NanoCPUs / 1e6}
+	o.ExitCode, o.OOMKilled = c.State.ExitCode, diedOfMemory(c.State)
+	o.CreatedAt, o.StartedAt, o.StoppedAt = parseTime(c.Created), parseTime(c.State.StartedAt), parseTime(c.State.FinishedAt)
 	if c.HostConfig.PidsLimit != nil {
 		o.Resources.PIDs = *c.HostConfig.PidsLimit
 	}
@@ -136,19 +137,64 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	if err != nil {
 		return nil, err
 	}
-	list := make([]sandbox.Observation, 0, len(found))
-	for _, s := range found {
-		// The list has neither limits nor exit codes; an inspect takes under a millisecond.
-		c, err := e.lookUp(ctx, s.ID)
-		if isCode(err, sandbox.NotFound) {
-			continue
-		}
-		if err != nil {
+	list := make([]sandbox.Observation, len(found))
+	looks, looking := errgroup.WithContext(ctx)
+	looks.SetLimit(lookers)
+	for i := range found {
+		looks.Go(func() (err error) {
+			list[i], err = e.lookAtListed(looking, &found[i])
+			return err
+		})
+	}
+	if err := looks.Wait(); err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(o sandbox.Observation) bool { return o.SandboxID == "" })
+	if slices.ContainsFunc(list, func(o sandbox.Observation) bool { return o.Hangs }) {
+		if _, err := e.engine(ctx); err != nil { // it is the engine that hangs, and not a container
 			return nil, err
 		}
-		list = append(list, observe(c))
 	}
 	return list, nil
+}
+
+// lookers bounds the containers of a list that are looked at at once.
+const lookers = 16
+
+// lookAtListed adds what a list does not have: limits and exit codes. It returns the zero value for what is gone.
+func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (sandbox.Observation, error) {
+	r := read("inspect container", s.ID)
+	r.limit = listedLimit
+	c, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
+		return e.api.ContainerInspect(ctx, s.ID)
+	})
+	switch {
+	case isCode(err, sandbox.NotFound):
+		return sandbox.Observation{}, nil
+	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		e.log.Warn("docker: the engine does not answer about a container, and about others it does", "container", s.ID, "sandbox", s.Labels[labelSandbox])
+		o := labelled(s.Labels)
+		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
+		return o, nil
+	case err != nil:
+		return sandbox.Observation{}, err
+	}
+	return observe(c), nil
+}
+
+func listedState(s dockerapi.ContainerStatus) sandbox.State {
+	switch s {
+	case dockerapi.StateRunning, dockerapi.StateRestarting:
+		return sandbox.StateRunning
+	case dockerapi.StatePaused:
+		return sandbox.StatePaused
+	case dockerapi.StateCreated:
+		return sandbox.StateCreated
+	case dockerapi.StateRemoving:
+		return sandbox.StateRemoving
+	default:
+		return sandbox.StateStopped
+	}
 }
 
 func sandboxesOf(ledgerID string) dockerapi.Filters {

@@ -4,7 +4,76 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
+
+// slotLimit is how long a request holds a slot. One that takes longer waits for something of its object's own, such
+// as a container's lock, and is no work for the engine.
+const slotLimit = 5 * time.Second
+
+// stuckFor is how long an object is remembered that was not asked for again.
+const stuckFor = 10 * time.Minute
+
+// lanes give requests their slots. Requests about an object that hangs have slots of their own, so that
+// sandboxes that hang hold up no others, however many they are.
+type lanes struct {
+	clear, blocked slots
+
+	mu    sync.Mutex // guards what follows
+	stuck map[string]time.Time
+}
+
+func newLanes(calls int) *lanes {
+	return &lanes{clear: slots{free: calls}, blocked: slots{free: calls}, stuck: make(map[string]time.Time)}
+}
+
+// enter waits for a slot. leave gives it back, and says whether the engine answered. Errors: ctx's.
+func (l *lanes) enter(ctx context.Context, object string, late bool) (leave func(answered bool), err error) {
+	lane := &l.clear
+	if err := lane.take(ctx, late); err != nil {
+		return nil, err
+	}
+	if l.isStuck(object) { // perhaps since it began to wait
+		lane.give()
+		lane = &l.blocked
+		if err := lane.take(ctx, late); err != nil {
+			return nil, err
+		}
+	}
+	give := sync.OnceFunc(lane.give)
+	overdue := time.AfterFunc(slotLimit, func() {
+		l.markStuck(object)
+		give()
+	})
+	return func(answered bool) {
+		overdue.Stop()
+		give()
+		if answered {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.stuck, object)
+		}
+	}, nil
+}
+
+func (l *lanes) isStuck(object string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, stuck := l.stuck[object]
+	return stuck
+}
+
+func (l *lanes) markStuck(object string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for o, at := range l.stuck {
+		if now.Sub(at) > stuckFor {
+			delete(l.stuck, o)
+		}
+	}
+	l.stuck[object] = now
+}
 
 // slots bounds the requests that are under way at once. Requests whose end nobody waits for come after
 // all others, except that every eighth slot is theirs: they are late, and never starve.

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -31,6 +32,23 @@ func (x *Executor) Hang(op Op) {
 	x.Fault(op, func(ctx context.Context) error {
 		<-ctx.Done()
 		return sandbox.Errorf(sandbox.Unavailable, "%s: %w", op, ctx.Err())
+	})
+}
+
+// HangOne makes the backend answer nothing about one sandbox, until heal is called.
+func (x *Executor) HangOne(sandboxID string) (heal func()) {
+	hung := make(chan struct{})
+	set := func(c chan struct{}) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if b, ok := x.boxes[sandboxID]; ok {
+			b.hung = c
+		}
+	}
+	set(hung)
+	return sync.OnceFunc(func() {
+		set(nil)
+		close(hung)
 	})
 }
 

@@ -95,6 +95,8 @@ type box struct {
 	commands map[string]*command
 	// changed is closed, and made anew, when what a command has written or listens to changes.
 	changed chan struct{}
+	// hung is not nil while the backend does not answer about it.
+	hung chan struct{}
 	// weakened is what an audit finds.
 	weakened string
 	record   record
@@ -282,7 +284,7 @@ func (x *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 }
 
 func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandbox.State) error {
-	if err := x.enter(ctx, op, h.Instance); err != nil {
+	if err := x.enterBox(ctx, op, h); err != nil {
 		return err
 	}
 	b, ok := x.boxes[h.SandboxID]
@@ -317,7 +319,7 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 
 // Kill implements sandbox.Executor.
 func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
-	if err := x.enter(ctx, OpKill, h.Instance); err != nil {
+	if err := x.enterBox(ctx, OpKill, h); err != nil {
 		return err
 	}
 	x.remove(h.SandboxID)
@@ -345,7 +347,7 @@ func (x *Executor) remove(id string) {
 
 // Inspect implements sandbox.Executor.
 func (x *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
-	if err := x.enter(ctx, OpInspect, h.Instance); err != nil {
+	if err := x.enterBox(ctx, OpInspect, h); err != nil {
 		return sandbox.Observation{}, err
 	}
 	defer x.mu.Unlock()
@@ -365,7 +367,11 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	var all []sandbox.Observation
 	for _, b := range x.boxes {
 		if b.spec.LedgerID == ledgerID {
-			all = append(all, x.observed(b))
+			o := x.observed(b)
+			if b.hung != nil {
+				o = sandbox.Observation{Handle: o.Handle, LeaseID: o.LeaseID, AgentDID: o.AgentDID, Generation: o.Generation, State: o.State, CreatedAt: o.CreatedAt, Hangs: true}
+			}
+			all = append(all, o)
 		}
 	}
 	return all, nil
@@ -373,7 +379,7 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 
 // Usage implements sandbox.Executor: a sandbox uses the CPU time that Burn adds.
 func (x *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
-	if err := x.enter(ctx, OpUsage, h.Instance); err != nil {
+	if err := x.enterBox(ctx, OpUsage, h); err != nil {
 		return sandbox.Usage{}, err
 	}
 	defer x.mu.Unlock()
@@ -435,6 +441,24 @@ func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
 	}
 	x.keepTime()
 	return nil
+}
+
+// enterBox is enter for what is about one sandbox, which may hang.
+func (x *Executor) enterBox(ctx context.Context, op Op, h sandbox.Handle) error {
+	x.mu.Lock()
+	var hung chan struct{}
+	if b, ok := x.boxes[h.SandboxID]; ok {
+		hung = b.hung
+	}
+	x.mu.Unlock()
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+			return sandbox.Errorf(sandbox.Unavailable, "%s: sandbox %s hangs: %w", op, h.SandboxID, ctx.Err())
+		}
+	}
+	return x.enter(ctx, op, h.Instance)
 }
 
 func (x *Executor) fault(ctx context.Context, op Op) error {

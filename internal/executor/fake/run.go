@@ -260,7 +260,7 @@ func (x *Executor) awake(ctx context.Context, op Op, h sandbox.Handle) error {
 
 // running returns a sandbox that runs, with the lock taken unless there is an error.
 func (x *Executor) running(ctx context.Context, op Op, h sandbox.Handle) (*box, error) {
-	if err := x.enter(ctx, op, h.Instance); err != nil {
+	if err := x.enterBox(ctx, op, h); err != nil {
 		return nil, err
 	}
 	b, ok := x.boxes[h.SandboxID]

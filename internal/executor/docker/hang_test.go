@@ -1,0 +1,129 @@
+package docker_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// hang makes the engine hang on a sandbox's container, as code in it can: it stops the process that runc starts for
+// a command, for which the engine waits with the container's lock. The returned function ends that.
+func hang(t *testing.T, h sandbox.Handle) (heal func()) {
+	t.Helper()
+	name := "sandbox-" + h.LedgerID + "-" + h.SandboxID
+	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name)
+	must(t, err)
+	for range 300 {
+		command := exec.Command("docker", "exec", c.ID, "/bin/true")
+		must(t, command.Start())
+		var pid int
+		for end := time.Now().Add(2 * time.Second); pid == 0 && command.ProcessState == nil && time.Now().Before(end); {
+			pid = stopInit(t, c.ID)
+		}
+		if pid == 0 {
+			_ = command.Wait()
+			continue
+		}
+		heal := sync.OnceFunc(func() {
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Errorf("let runc go on: %v", err)
+			}
+			_ = command.Wait() // it may have been cut off
+		})
+		t.Cleanup(heal)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := dockertest.Engine(t).ContainerInspect(ctx, c.ID)
+		cancel()
+		if err != nil {
+			return heal
+		}
+		heal() // it had got too far already
+	}
+	t.Fatal("no runc was stopped in time")
+	return nil
+}
+
+// stopInit stops the process in which runc is about to become a container's command, and returns its id, 0 when there is none.
+func stopInit(t *testing.T, container string) int {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	must(t, err)
+	for _, name := range slices.Backward(names) {
+		comm, err := os.ReadFile(name)
+		if err != nil || !strings.HasPrefix(string(comm), "runc:[2:INIT]") {
+			continue
+		}
+		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(name), "cgroup"))
+		if err != nil || !strings.Contains(string(cgroup), container) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		must(t, err)
+		if syscall.Kill(pid, syscall.SIGSTOP) == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine does not answer about it.
+func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	stuck, well := w.spawn(t), w.spawn(t)
+	heal := hang(t, stuck)
+
+	began := time.Now()
+	list, err := w.x.List(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the list took %s", took)
+	}
+	hangs := make(map[string]bool)
+	for _, o := range list {
+		hangs[o.SandboxID] = o.Hangs
+	}
+	if len(hangs) != 2 || !hangs[stuck.SandboxID] || hangs[well.SandboxID] {
+		t.Errorf("of the two in the list these hang: %v", hangs)
+	}
+
+	// More requests about it than are made at once.
+	asking, stop := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	for range 64 {
+		asked.Go(func() { _, _ = w.x.Inspect(asking, stuck) }) // they end with asking
+	}
+	killing, giveUp := context.WithTimeout(t.Context(), 10*time.Second)
+	defer giveUp()
+	killed := make(chan error, 1)
+	go func() { killed <- w.x.Kill(killing, stuck) }()
+	began = time.Now()
+	if out := w.exec(t, well, "echo", "hello"); out != "hello\n" {
+		t.Errorf("the other one says %q", out)
+	}
+	must(t, w.x.Kill(t.Context(), well))
+	next := w.spawn(t)
+	must(t, w.x.Kill(t.Context(), next))
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a command, two kills and a spawn beside it took %s", took)
+	}
+	if err := <-killed; err == nil || !sandbox.IsRetryable(err) {
+		t.Errorf("killing the one that hangs: %v", err)
+	}
+	stop()
+	asked.Wait()
+
+	heal()
+	must(t, w.x.Kill(t.Context(), stuck))
+}
