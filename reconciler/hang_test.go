@@ -82,7 +82,7 @@ func TestProbesAreAnsweredWhileTheDatabaseHangs(t *testing.T) {
 	if code := w.probed("/readyz"); code != http.StatusOK {
 		t.Fatalf("/readyz is answered with %d before anything hangs", code)
 	}
-	time.Sleep(time.Second) // the answer above is good for so long
+	time.Sleep(time.Second)           // the answer above is good for so long
 	proxy.SetLatency(5 * time.Second) // of new connections
 	proxy.Strand()
 	for range 3 {

@@ -119,7 +119,20 @@ func New(c Config) (*Engine, error) {
 	e.wg.Add(2)
 	go e.heartbeat()
 	go e.receipts.run()
+	e.background(e.freeClaims)
 	return e, nil
+}
+
+// freeClaims ends the claims of processes that died before this one began.
+func (e *Engine) freeClaims() {
+	n, err := e.store.FreeClaims(e.life)
+	switch {
+	case e.life.Err() != nil:
+	case err != nil:
+		e.log.Warn("leasing: freeing the claims of processes that have died; they run out by themselves", "error", err)
+	case n > 0:
+		e.log.Info("leasing: freed the claims of processes that have died", "claims", n)
+	}
 }
 
 // Close waits for what is under way and gives back the engine's claims. Sandboxes go on.

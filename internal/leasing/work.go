@@ -116,7 +116,7 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 
 // reserve puts a claim on a row, which its caller stores.
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
-	t := &task{action: a, claim: e.ids(sandbox.LedgerIDLength), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
+	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
 	s.Claim, s.ClaimedFor = t.claim, string(a)
 	s.ClaimedUntil = tx.Now.Add(ledger.SpanOf(claimTTL))
 	var err error

@@ -73,6 +73,10 @@ func openPostgres(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	}
 	s := newStore(p, writes, reads, o)
 	s.id = id
+	if !o.NoListen {
+		p.process = sandbox.RandomIDs(sandbox.LedgerIDLength)
+		s.process = p.process
+	}
 	if err := s.startListening(ctx, p, o); err != nil {
 		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
 	}
@@ -208,6 +212,7 @@ func isUnstorableText(err error) bool {
 type postgresDatabase struct {
 	config  *pgx.ConnConfig
 	channel string // of announcements: the ledger's id
+	process string // "" when no session listens
 	clock   serverTime
 	isClock bool // no other clock was given
 }

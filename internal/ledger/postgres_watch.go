@@ -135,6 +135,9 @@ func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 	if err == nil {
 		_, err = conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+openKey+")")
 	}
+	if err == nil {
+		err = p.show(ctx, conn)
+	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}

@@ -56,12 +56,17 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err), closeDB(writes))
 	}
-	s := newStore(sqliteDatabase{}, writes, reads, o)
+	files := sqliteDatabase{path}
+	s := newStore(files, writes, reads, o)
 	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
 		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
 	}
+	s.process = sandbox.RandomIDs(sandbox.LedgerIDLength)
+	if s.leave, err = files.show(s.process); err != nil {
+		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
+	}
 	if err := s.startWatching(ctx, o.Poll); err != nil {
-		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes))
+		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes), s.leave())
 	}
 	return s.startWriting(ctx)
 }
@@ -144,7 +149,7 @@ func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
 }
 
 // sqliteDatabase is what is particular to SQLite.
-type sqliteDatabase struct{}
+type sqliteDatabase struct{ path string }
 
 // bounded adds no bound: waiting for other processes is bounded by busyTimeout, and the disk cannot be
 // hurried.

@@ -38,15 +38,18 @@ type Options struct {
 
 // Store is an open ledger. It is safe for concurrent use.
 type Store struct {
-	id     string
-	now    func() time.Time
-	log    *slog.Logger
-	db     database
-	writes *gorm.DB // one connection
-	reads  *gorm.DB
-	jobs   chan *job // unbuffered: what the writer takes from it is answered
-	stop   chan struct{}
-	wg     sync.WaitGroup
+	id string
+	// process shows that this process lives, until leave; "" where nothing does.
+	process string
+	leave   func() error
+	now     func() time.Time
+	log     *slog.Logger
+	db      database
+	writes  *gorm.DB // one connection
+	reads   *gorm.DB
+	jobs    chan *job // unbuffered: what the writer takes from it is answered
+	stop    chan struct{}
+	wg      sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	clock   *clock     // nil: never stepped. Only the writer changes it
@@ -63,6 +66,9 @@ type database interface {
 	begin(db *gorm.DB) (begun, error)
 	// committing gives the error of a commit its text: nothing is known to have changed.
 	committing(err error) error
+	// ended returns those of some processes that have died, and perhaps others. forget is called once nothing of
+	// theirs is left.
+	ended(ctx context.Context, processes []string) (dead []string, forget func(), err error)
 	// snapshot is how a transaction that reads begins.
 	snapshot() *sql.TxOptions
 }
@@ -95,7 +101,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 func newStore(db database, writes, reads *gorm.DB, o Options) *Store {
 	return &Store{
 		now: o.Now, clock: newClock(o), log: o.Logger, db: db, writes: writes, reads: reads,
-		jobs: make(chan *job), stop: make(chan struct{}), changed: make(chan struct{}),
+		leave: func() error { return nil }, jobs: make(chan *job), stop: make(chan struct{}), changed: make(chan struct{}),
 	}
 }
 
@@ -138,7 +144,7 @@ func (s *Store) Close() error {
 	close(s.stop)
 	s.mu.Unlock()
 	s.wg.Wait()
-	return errors.Join(closeDB(s.reads), closeDB(s.writes))
+	return errors.Join(closeDB(s.reads), closeDB(s.writes), s.leave())
 }
 
 func closeDB(db *gorm.DB) error {

@@ -1,0 +1,64 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const presenceSuffix = ".open"
+
+// presenceFile is what a process locks while it has the ledger open.
+func presenceFile(path, process string) string { return path + "." + process + presenceSuffix }
+
+// show begins to show that this process lives, until leave is called.
+func (d sqliteDatabase) show(process string) (leave func() error, err error) {
+	file := presenceFile(d.path, process)
+	opening := file + "ing" // it has its name once it is locked: unlocked, it would tell of a death
+	lock := flock.New(opening, flock.SetPermissions(0o600))
+	locked, err := lock.TryLock()
+	if err == nil && !locked {
+		err = errors.New("another program locked it")
+	}
+	if err == nil {
+		err = os.Rename(opening, file)
+	}
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: locking %s: %w", d.path, file, err)
+	}
+	return func() error { return errors.Join(os.Remove(file), lock.Close()) }, nil
+}
+
+// ended implements database: it looks at all processes that did not close the ledger.
+func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget func(), err error) {
+	files, err := filepath.Glob(escapeGlob(d.path) + ".*" + presenceSuffix)
+	if err != nil {
+		return nil, nil, sandbox.Errorf(sandbox.Internal, "looking for processes beside ledger %s: %w", d.path, err)
+	}
+	var locks []*flock.Flock
+	for _, file := range files {
+		lock := flock.New(file, flock.SetFlag(os.O_RDWR)) // one that was removed meanwhile is not made again
+		if locked, err := lock.TryLock(); err != nil || !locked {
+			_ = lock.Close() // it lives, or has just closed the ledger
+			continue
+		}
+		locks = append(locks, lock)
+		dead = append(dead, strings.TrimSuffix(strings.TrimPrefix(file, d.path+"."), presenceSuffix))
+	}
+	return dead, func() {
+		for _, lock := range locks {
+			_ = errors.Join(os.Remove(lock.Path()), lock.Close()) // the next look finds it again
+		}
+	}, nil
+}
+
+// escapeGlob makes a path match only itself.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

@@ -1,0 +1,125 @@
+package reconciler_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+)
+
+// onBothDatabases runs a test on a ledger of each kind.
+func onBothDatabases(t *testing.T, f func(t *testing.T, on func(*reconciler.Config))) {
+	t.Parallel()
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		f(t, func(*reconciler.Config) {})
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		f(t, onPostgreSQL(t))
+	})
+}
+
+// removal is the call by which a sandbox is killed.
+func (w *world) removal() step {
+	steps := w.ground.steps()
+	return steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "remove the container" })]
+}
+
+// die ends the lease of an agent by its death.
+func (w *world) die(id string, agent string) {
+	w.Helper()
+	if status, _ := w.post(id, sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
+		Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent}}); status != http.StatusAccepted {
+		w.Fatalf("the condition is answered with %d", status)
+	}
+}
+
+// TestKillsOfADeadProcessAreTakenOverAtTheNextStart kills the reconciler in the middle of killing sandboxes.
+func TestKillsOfADeadProcessAreTakenOverAtTheNextStart(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, on func(*reconciler.Config)) {
+		w, proxy := newProxiedWorld(t, on)
+		w.environment("catan", rpg)
+		const players = 3
+		for i := range players {
+			w.acquire(agent(i), "catan")
+		}
+		removal, under := w.removal(), make(chan struct{}, 100)
+		proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+			if !removal.is(r) {
+				pass(rw, r)
+				return
+			}
+			under <- struct{}{}
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		})
+		for i := range players {
+			w.die(sandbox.RandomIDs(8), agent(i))
+		}
+		for range players {
+			<-under
+		}
+		w.kill()
+		died := time.Now()
+		proxy.Set(nil)
+		w.start()
+		started := time.Now()
+		for i := range players {
+			id := sandbox.LeaseID(agent(i), "catan")
+			w.eventually("its sandbox is gone", func() bool { return w.lease(id).Status == sandbox.LeaseDestroyed })
+		}
+		took := time.Since(started)
+		t.Logf("gone %s after the start, %s after the death", took, time.Since(died))
+		if took > 4*time.Second {
+			t.Errorf("they were gone %s after the start, want 4s: a claim lasts for 8s", took)
+		}
+	})
+}
+
+// TestClaimsOfALivingReplicaAreNotTaken starts a replica while another one is in the middle of killing a sandbox.
+func TestClaimsOfALivingReplicaAreNotTaken(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, on func(*reconciler.Config)) {
+		a, first := newProxiedWorld(t, on)
+		a.environment("catan", rpg)
+		l := a.acquire(agent(0), "catan")
+		removal, under, healed := a.removal(), make(chan struct{}, 100), make(chan struct{})
+		first.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+			if removal.is(r) {
+				under <- struct{}{}
+				faulttest.Hung(healed)(rw, r, pass)
+			}
+			pass(rw, r)
+		})
+		a.die("msg_1", agent(0))
+		<-under
+
+		second := dockertest.NewProxy(t)
+		var mu sync.Mutex
+		taken := 0
+		second.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+			if removal.is(r) {
+				mu.Lock()
+				taken++
+				mu.Unlock()
+			}
+			pass(rw, r)
+		})
+		a.join(second.Host())
+		time.Sleep(10 * time.Second) // longer than a claim lasts that is not extended
+		mu.Lock()
+		if taken != 0 {
+			t.Errorf("the second replica killed the sandbox of the first one's claim %d times", taken)
+		}
+		mu.Unlock()
+		first.Set(nil)
+		close(healed)
+		a.eventually("its sandbox is gone", func() bool { return a.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	})
+}
