@@ -153,7 +153,12 @@
 // # Failure handling
 //
 //	the process dies          its claims are not extended and run out after 8 s; the next worker
-//	                          takes the same idempotent action again
+//	                          takes the same idempotent action again. A process that starts does
+//	                          not wait for that: it frees the claims of the dead (ledger.FreeClaims)
+//	a backend hangs           its own work waits; other backends have goroutines and workers of
+//	                          their own, and no lock or transaction is held across a call
+//	a sandbox hangs           it is a finding, and its steps time out and are retried; the survey,
+//	                          and the steps of others, go on
 //	the backend is away       nothing changes; attempts grow with backoff up to 30 s; all are
 //	                          tried at once when the connection is back
 //	another instance answers  the same: Unavailable, and never gone or vanished
