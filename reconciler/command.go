@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,6 +37,10 @@ const (
 	defaultPerToken   = 500
 	defaultPerAddress = 1000
 	defaultFailures   = 60
+	// A connection is unauthenticated for some milliseconds until its first request shows a token. An idle one takes about 20 KB.
+	defaultUnauthenticated           = 4096
+	defaultUnauthenticatedPerAddress = 1024
+	defaultUnauthenticatedTimeout    = 30 * time.Second
 )
 
 // NewServeCommand returns the command `reconciler serve`.
@@ -160,6 +165,9 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.Float64Var(&c.Limits.PerToken, "rate-limit-token", defaultPerToken, "`requests` a second with one token, conditions apart, of which those of two seconds may come at once; 0: no limit")
 	f.Float64Var(&c.Limits.PerAddress, "rate-limit-address", defaultPerAddress, "`requests` a second from one address, conditions apart, of which those of two seconds may come at once; 0: no limit")
 	f.IntVar(&c.Limits.Failures, "auth-failures", defaultFailures, "`failures` to authenticate a minute that one address is told of, beyond which they are put off; 0: no limit")
+	f.IntVar(&c.Unauthenticated.Total, "unauthenticated-connections", defaultUnauthenticated, "`connections` that may be open without a valid credential; one more closes the oldest of the address with the most; 0: no limit")
+	f.IntVar(&c.Unauthenticated.PerAddress, "unauthenticated-connections-address", defaultUnauthenticatedPerAddress, "`connections` that one address (IPv6: one /64) may have open without a valid credential, trusted proxies apart; one more closes its oldest; 0: no limit")
+	f.DurationVar(&c.Unauthenticated.Timeout, "unauthenticated-timeout", defaultUnauthenticatedTimeout, "a connection is closed after this `time` without a valid credential; 0: never")
 	f.BoolVar(&c.Dashboard, "dashboard", true, "serve the dashboard, pages for people, below /ui/ beside the API")
 	f.BoolVar(&c.Insecure, "insecure", false, "let other machines reach it without TLS")
 	f.StringVar(&c.LedgerURL, "ledger", "", "URL of the ledger, as sqlite:///absolute/path/ledger.db or postgres://user@host/database")

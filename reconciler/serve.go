@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -24,6 +26,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/connlimit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -40,6 +43,9 @@ type Config struct {
 	TrustedProxies []string
 	// Limits bound what callers may ask for.
 	Limits api.Limits
+	// Unauthenticated bounds connections whose peers have not shown a valid credential. The addresses of
+	// TrustedProxies are Shared.
+	Unauthenticated connlimit.Limits
 	// Insecure lets other machines reach the API in clear.
 	Insecure bool
 	// LedgerURL is where the ledger is; see ledger.Open.
@@ -96,6 +102,9 @@ const (
 	// headerTimeout and maxHeader bound what a client may send before it is known.
 	headerTimeout = 10 * time.Second
 	maxHeader     = 32 << 10
+	// idleTimeout is how long a connection may be without a request. Clients and proxies that keep connections for
+	// longer open another one.
+	idleTimeout = 2 * time.Minute
 )
 
 // Serve runs a reconciler until ctx ends. ready, unless nil, is called with the address once requests
@@ -114,6 +123,8 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		return err
 	}
 	defer func() { _ = listener.Close() }() // closed by the server already when it came to serve
+	c.Unauthenticated.Shared = given.isProxy
+	listener = connlimit.Listen(listener, c.Unauthenticated)
 
 	keys := c.keys()
 	executors, err := c.executors(keys)
@@ -194,6 +205,11 @@ type given struct {
 	certificate *certificate // nil without TLS
 	// watched are the files of tokens and webhook secrets, as they were before they were read.
 	watched *watch
+}
+
+// isProxy reports whether an address is that of a proxy which is trusted.
+func (g *given) isProxy(a netip.Addr) bool {
+	return slices.ContainsFunc(g.proxies, func(network net.IPNet) bool { return network.Contains(a.AsSlice()) })
 }
 
 // load reads what the operator wrote down. Errors: Invalid.
@@ -328,8 +344,9 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.
 	streams, endStreams := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStreams()
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return streams },
+		ConnContext: connlimit.ConnContext,
 		ErrorLog:    slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 	looped := make(chan struct{})

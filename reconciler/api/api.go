@@ -60,6 +60,9 @@ type Config struct {
 	MaxConditions int
 	// ConditionTimeout bounds one condition's transaction. Zero means 10 s.
 	ConditionTimeout time.Duration
+	// BodyTimeout is how long the whole body of a request may take whose sender has not shown a valid credential, and how
+	// long a sender that has shown one may pause within it. Zero means 20 s.
+	BodyTimeout time.Duration
 	// KeepAlive is how long a stream may be silent before an empty line is sent. Zero means 15 s.
 	KeepAlive time.Duration
 	// StreamTimeout is how long a reader of a stream may leave a line unread before it is cut off.
@@ -123,6 +126,7 @@ type server struct {
 	mux              *http.ServeMux
 	conditionSlots   chan struct{}
 	conditionTimeout time.Duration
+	bodyTimeout      time.Duration
 	keepAlive        time.Duration
 	streamTimeout    time.Duration
 }
@@ -140,7 +144,7 @@ func New(c Config) (Handler, error) {
 		scopes:     map[string]sandbox.Scope{},
 		metrics:    c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
-		conditionTimeout: c.ConditionTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
+		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -156,6 +160,9 @@ func New(c Config) (Handler, error) {
 	}
 	if s.conditionTimeout == 0 {
 		s.conditionTimeout = 10 * time.Second
+	}
+	if s.bodyTimeout == 0 {
+		s.bodyTimeout = 20 * time.Second
 	}
 	if s.keepAlive == 0 {
 		s.keepAlive = 15 * time.Second

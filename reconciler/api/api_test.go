@@ -33,13 +33,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 type world struct {
 	*testing.T
 	servicetest.Env
-	store  *ledger.Store
-	url    string
-	admin  string // a token for everything
-	catan  string // a token for the environments catan-*
-	secret webhook.Secret
-	client *http.Client
-	log    *logtest.Buffer
+	store   *ledger.Store
+	url     string
+	handler http.Handler
+	admin   string // a token for everything
+	catan   string // a token for the environments catan-*
+	secret  webhook.Secret
+	client  *http.Client
+	log     *logtest.Buffer
 }
 
 func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
@@ -69,6 +70,7 @@ func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.handler = handler
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	w.url, w.client = server.URL, server.Client()

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -17,9 +16,6 @@ import (
 )
 
 const conditionsPath = "/v1/conditions"
-
-// bodyTimeout is how long a condition's body may take to arrive: its sender is not yet known.
-const bodyTimeout = 10 * time.Second
 
 func (s *server) registerConditions(d *document) {
 	s.mux.HandleFunc("POST "+conditionsPath, s.postCondition)
@@ -131,18 +127,16 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
 		return d, nil, s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, nil)
 	}
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // only connections have deadlines, a recorder has none
-	body, err := readAll(w, r, webhook.MaxBody)
+	body, err := readAll(w, r.Body, webhook.MaxBody)
 	if err != nil {
 		return d, nil, err
 	}
-	_ = connection.SetReadDeadline(time.Time{})
 	d.Body = body
 	if !byToken {
 		if d.ID, d.Source, err = s.written.Load().secrets.Verify(r.Header, body, s.now()); err != nil {
 			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, err))
 		}
+		exchangeOf(r.Context()).known(r)
 		return d, s.service, nil
 	}
 	d.Source, d.ID = token.Source(), r.Header.Get(webhook.HeaderID)

@@ -2,7 +2,8 @@ package api
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -25,7 +26,7 @@ func (s *server) registerExec(d *document) {
 // execOperation describes what runs a command.
 func execOperation(d *document, op huma.Operation) huma.Operation {
 	op.Description += "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
-		"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines follow the request " +
+		"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines of at most 1 MiB follow the request " +
 		"as standard input, while output streams. With detach it is started, and answered with the Exec (202)."
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
@@ -41,7 +42,10 @@ func execOperation(d *document, op huma.Operation) huma.Operation {
 
 // exec runs a command, in a session unless that is "".
 func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Service, ref sandbox.LeaseRef, session string) error {
-	req, err := readExec(w, r)
+	ctx, fail := context.WithCancelCause(r.Context())
+	defer fail(nil)
+	r = r.WithContext(ctx)
+	req, err := readExec(w, r, fail)
 	if err != nil {
 		return err
 	}
@@ -55,17 +59,18 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Se
 		return nil
 	}
 	if !accepts(r, wire.NDJSON) {
-		result, err := service.Exec(r.Context(), ref, req)
-		if err != nil {
+		result, err := service.Exec(ctx, ref, req)
+		if err := cmp.Or(inputProblem(ctx), err); err != nil {
 			return err
 		}
 		writeJSON(w, wire.ResultOf(result))
 		return nil
 	}
-	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
+	streaming, out := s.openStream(w, r, wire.NDJSON, "\n")
 	defer out.close()
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
-	result, err := service.Exec(ctx, ref, req)
+	result, err := service.Exec(streaming, ref, req)
+	err = cmp.Or(inputProblem(ctx), err)
 	started := out.close()
 	switch {
 	case err == nil:
@@ -99,15 +104,16 @@ func (o outputWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// readExec reads the request, and prepares its standard input when that follows in the body.
-func readExec(w http.ResponseWriter, r *http.Request) (sandbox.ExecRequest, error) {
+// readExec reads the request, and prepares its standard input when that follows in the body. fail ends the
+// command whose input cannot be read to its end.
+func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFunc) (sandbox.ExecRequest, error) {
 	var (
 		in    wire.ExecRequest
 		stdin io.Reader
 	)
 	switch mediaType(r) {
 	case wire.JSON:
-		body, err := readAll(w, r, maxJSON)
+		body, err := readAll(w, r.Body, maxJSON)
 		if err != nil {
 			return sandbox.ExecRequest{}, err
 		}
@@ -118,12 +124,16 @@ func readExec(w http.ResponseWriter, r *http.Request) (sandbox.ExecRequest, erro
 		if err := answerWhileReading(w); err != nil {
 			return sandbox.ExecRequest{}, err
 		}
-		lines := json.NewDecoder(r.Body)
-		lines.DisallowUnknownFields()
-		if err := lines.Decode(&in); err != nil {
-			return sandbox.ExecRequest{}, badBody(err)
+		lines := newLines(r.Body)
+		err := lines.decode(&in, maxJSON)
+		if errors.Is(err, io.EOF) {
+			err = badBody(errors.New("must begin with a line that is the request"))
 		}
-		stdin = &inputReader{lines: lines}
+		if err != nil {
+			return sandbox.ExecRequest{}, err
+		}
+		exchangeOf(r.Context()).body.wait() // what follows may be typed by a person
+		stdin = &inputReader{lines: lines, fail: fail}
 	default:
 		return sandbox.ExecRequest{}, httpProblem(http.StatusUnsupportedMediaType,
 			"the body must have Content-Type: application/json, or "+wire.NDJSON+" when standard input follows")
@@ -147,43 +157,4 @@ func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 		ID: in.ID, Detach: in.Detach, Command: in.Command, Shell: in.Shell, Source: in.Source, Env: in.Env, Cwd: in.Cwd, User: in.User,
 		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
 	}, nil
-}
-
-// inputReader reads standard input out of the lines of a request.
-type inputReader struct {
-	lines *json.Decoder
-	rest  []byte
-}
-
-func (i *inputReader) Read(b []byte) (int, error) {
-	for len(i.rest) == 0 {
-		var line wire.ExecInput
-		if err := i.lines.Decode(&line); err != nil {
-			return 0, err // io.EOF is the end of standard input
-		}
-		var err error
-		if i.rest, err = wire.Decode(line.Data, line.Encoding); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(b, i.rest)
-	i.rest = i.rest[n:]
-	return n, nil
-}
-
-// readAll reads a body of at most limit bytes.
-func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, httpProblem(http.StatusRequestEntityTooLarge, "the body is larger than the limit of "+bytesText(limit))
-	case err != nil:
-		return nil, httpProblem(http.StatusRequestTimeout, "the body did not arrive completely: "+err.Error())
-	}
-	return body, nil
-}
-
-func badBody(err error) error {
-	return sandbox.InvalidFields("request", []sandbox.Field{{Name: "body", Problem: err.Error()}})
 }

@@ -152,7 +152,10 @@ func statFile(ctx context.Context, service sandbox.Service, in *FilePath) (*repl
 }
 
 func bytesText(n int64) string {
-	if n >= 1<<20 {
+	switch {
+	case n >= 1<<30:
+		return strconv.FormatInt(n>>30, 10) + " GiB"
+	case n >= 1<<20:
 		return strconv.FormatInt(n>>20, 10) + " MiB"
 	}
 	return strconv.FormatInt(n>>10, 10) + " KiB"

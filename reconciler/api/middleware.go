@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/connlimit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
@@ -29,6 +30,7 @@ type exchange struct {
 	cause  error  // of a server error, for the log
 	// refusal is why the credentials or their limits did not let it pass, "" where they did.
 	refusal sandbox.Reason
+	body    *incoming // nil where there is none
 	// lease and environment are what it is about, as far as is known, for the log.
 	lease, environment string
 }
@@ -39,6 +41,12 @@ func (x *exchange) about(lease, environment string) {
 		environment = of
 	}
 	x.lease, x.environment = cmp.Or(x.lease, lease), cmp.Or(x.environment, environment)
+}
+
+// known notes that the sender of the request has shown a valid credential.
+func (x *exchange) known(r *http.Request) {
+	x.body.trust()
+	connlimit.Authenticated(r.Context())
 }
 
 // note has the log and the observer know of a problem, and the problem of the request's id.
@@ -169,8 +177,15 @@ func attrsOf(r *http.Request, x *exchange) []slog.Attr {
 // routes finds the handler. net/http's own replies to what it cannot route become problems.
 func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
-	exchangeOf(r.Context()).route = pattern
+	x := exchangeOf(r.Context())
+	x.route = pattern
 	s.observer.RequestBegan(pattern)
+	if r.ContentLength > maxStream {
+		s.refuse(w, r, tooLargeProblem("the body", maxStream))
+		return
+	}
+	x.receive(r, s.bodyTimeout)
+	defer func() { x.body.leave() }()
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		if err := s.limitAddress(r.URL.Path, s.addressOf(r)); err != nil {
 			s.refuse(w, r, err)
@@ -187,9 +202,9 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		switch id := r.PathValue("id"); { // also where it was refused before the service was asked
 		case strings.Contains(pattern, " /v1/leases/{id}"):
-			exchangeOf(r.Context()).about(id, "")
+			x.about(id, "")
 		case strings.Contains(pattern, " /v1/environments/{id}"):
-			exchangeOf(r.Context()).about("", id)
+			x.about("", id)
 		}
 		return
 	}
@@ -255,6 +270,7 @@ func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
 	}
+	exchangeOf(r.Context()).known(r)
 	if r.URL.Path == conditionsPath {
 		return token, nil
 	}
@@ -306,7 +322,10 @@ func (s *server) unauthenticated(reason sandbox.Reason, detail string, why error
 
 // refuse sends an error and notes its cause for the log.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
-	exchangeOf(r.Context()).note(p)
+	p, x := problemOf(err), exchangeOf(r.Context())
+	x.note(p)
+	if p.Status == http.StatusRequestEntityTooLarge || x.body.isPendingOfUnknown() {
+		w.Header().Set("Connection", "close") // else the server would wait for the rest of the body before it answers
+	}
 	p.write(w)
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
-// maxJSON bounds a JSON request in bytes; a command's standard input may stand in one.
-const maxJSON = 8 << 20
-
 // document is the OpenAPI document in the making, and the routes that it describes.
 type document struct {
 	server *server

@@ -71,12 +71,15 @@ func (p *problem) GetHeaders() http.Header {
 // request's time; its text stays in the log.
 func problemOf(err error) *problem {
 	var (
-		p *problem
-		e *sandbox.Error
+		p        *problem
+		e        *sandbox.Error
+		tooLarge *http.MaxBytesError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &tooLarge):
+		return tooLargeProblem("the body", tooLarge.Limit)
 	case errors.As(err, &e):
 		return newProblem(e.Code, e.Reason, e.Message, e.Fields, err)
 	case errors.Is(err, context.DeadlineExceeded):

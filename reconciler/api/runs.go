@@ -97,7 +97,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 func readRun(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
 	switch mediaType(r) {
 	case wire.JSON:
-		body, err := readAll(w, r, maxJSON)
+		body, err := readAll(w, r.Body, maxJSON)
 		if err != nil {
 			return sandbox.RunRequest{}, err
 		}
@@ -121,14 +121,15 @@ func readParts(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, erro
 	if err != nil || first.FormName() != wire.PartRun {
 		return sandbox.RunRequest{}, badBody(errors.Join(errors.New(`the first part must be "run"`), err))
 	}
-	body, err := io.ReadAll(io.LimitReader(first, maxJSON))
+	body, err := readAll(w, first, maxJSON)
 	if err != nil {
-		return sandbox.RunRequest{}, badBody(err)
+		return sandbox.RunRequest{}, err
 	}
 	req, err := decodeRun(body)
 	if err != nil {
 		return req, err
 	}
+	exchangeOf(r.Context()).body.wait() // what follows may be typed by a person
 	next, err := parts.NextPart()
 	switch {
 	case errors.Is(err, io.EOF):
