@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
 // NewDoctorCommand returns the command `reconciler doctor`.
@@ -53,16 +53,15 @@ Exit codes: 0 serve would work, warnings or not; 1 there are problems.`,
 
 func printSymptoms(cmd *cobra.Command, output string, symptoms []Symptom) error {
 	if output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetEscapeHTML(false)
+		enc := printable.NewEncoder(cmd.OutOrStdout())
 		enc.SetIndent("", "  ")
 		return enc.Encode(symptoms)
 	}
 	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, s := range symptoms {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", strings.ToUpper(string(s.Verdict)), s.Subject, s.Found) // kept for Flush
+		fmt.Fprintf(t, "%s\t%s\t%s\n", strings.ToUpper(string(s.Verdict)), printable.Text(s.Subject), printable.Text(s.Found)) // kept for Flush
 		if s.Advice != "" {
-			fmt.Fprintf(t, "\t\t-> %s\n", s.Advice) // kept for Flush
+			fmt.Fprintf(t, "\t\t-> %s\n", printable.Text(s.Advice)) // kept for Flush
 		}
 	}
 	return t.Flush()

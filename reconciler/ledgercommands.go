@@ -3,7 +3,6 @@ package reconciler
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
 // Commands returns the commands that ask no reconciler, but are one, or work on its ledger itself.
@@ -282,14 +282,16 @@ func (b backup) lines() [][]string {
 // print shows an outcome as JSON, or a line for each part of it.
 func (k *custody) print(cmd *cobra.Command, v interface{ lines() [][]string }) error {
 	if k.output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetEscapeHTML(false)
+		enc := printable.NewEncoder(cmd.OutOrStdout())
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
 	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	for _, line := range v.lines() {
-		fmt.Fprintln(t, strings.Join(line, "\t")) // kept for Flush
+	for _, cells := range v.lines() {
+		for i := range cells {
+			cells[i] = printable.Text(cells[i])
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t")) // kept for Flush
 	}
 	return t.Flush()
 }

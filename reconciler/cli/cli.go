@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -87,11 +88,11 @@ func Run(ctx context.Context, command *cobra.Command, args []string) int {
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		if exit.err != nil {
-			command.PrintErrln("Error:", clean(exit.err.Error()))
+			command.PrintErrln("Error:", printable.Text(exit.err.Error()))
 		}
 		return exit.code
 	}
-	command.PrintErrln("Error:", clean(err.Error()))
+	command.PrintErrln("Error:", printable.Text(err.Error()))
 	switch {
 	case sandbox.CodeOf(err) == sandbox.Invalid:
 		return ExitUsage

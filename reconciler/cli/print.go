@@ -1,26 +1,24 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
 // print shows a value as JSON, or as the table that fill makes.
 func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
 	if a.output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetEscapeHTML(false)
+		enc := printable.NewEncoder(cmd.OutOrStdout())
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
@@ -42,7 +40,7 @@ func newTable(w io.Writer, colour bool) *table {
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
-		if cells[i] = clean(cells[i]); cells[i] == "" {
+		if cells[i] = printable.Text(cells[i]); cells[i] == "" {
 			cells[i] = "-"
 		}
 		if t.colour {
@@ -55,7 +53,7 @@ func (t *table) row(cells ...string) {
 }
 
 // note adds a line below the columns.
-func (t *table) note(text string) { _, _ = io.WriteString(t.w, clean(text)+"\n") } // kept for Flush
+func (t *table) note(text string) { _, _ = io.WriteString(t.w, printable.Text(text)+"\n") } // kept for Flush
 
 // alignRight pads the cells of the columns from one to before another, so that figures stand below
 // each other.
@@ -71,16 +69,6 @@ func alignRight(rows [][]string, from, to int) {
 			cells[i] = fmt.Sprintf("%*s", width[i], cells[i])
 		}
 	}
-}
-
-// clean takes what could move a terminal's cursor out of a text, which others may have written.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
 }
 
 // Counted shows a number of things.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -53,5 +55,27 @@ func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
 	}
 	if without := regexp.MustCompile(`\x1b\[[0-9]+m`).ReplaceAllString(coloured, ""); without != shown(false) {
 		t.Errorf("without colours it is\n%swant\n%s", without, shown(false))
+	}
+}
+
+// TestNothingPrintedActsOnATerminal: neither in a table nor in JSON, which keeps its value.
+func TestNothingPrintedActsOnATerminal(t *testing.T) {
+	t.Parallel()
+	const hostile = "map\u202egnp.exe\u009b31m\u2066"
+	for output, want := range map[string]string{"table": `map\u202egnp.exe\u009b31m\u2066`, "json": `"map\u202egnp.exe\u009b31m\u2066"`} {
+		var b bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetOut(&b)
+		a := app{output: output}
+		if err := a.print(cmd, map[string]string{"reason": hostile}, func(t *table) {
+			t.row("REASON")
+			t.row(hostile)
+			t.note(hostile)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) || strings.ContainsAny(b.String(), "\u202e\u009b\u2066") {
+			t.Errorf("as %s it is printed as %q", output, b.String())
+		}
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
@@ -72,7 +72,7 @@ the ledger, has left off; it fails when not all events after it are retained any
 func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 	out := cmd.OutOrStdout()
 	if a.output == "json" {
-		lines := json.NewEncoder(out)
+		lines := printable.NewEncoder(out)
 		return func(e sandbox.Event) error { return lines.Encode(e) }
 	}
 	return func(e sandbox.Event) error {
@@ -80,12 +80,12 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		if e.LeaseID != "" {
 			subject = e.LeaseID + "#" + strconv.FormatInt(e.Generation, 10)
 		}
-		line := fmt.Sprintf("%s  %-26s  %s  %s", moment(e.At), e.Type, clean(subject), clean(string(e.Data)))
+		line := fmt.Sprintf("%s  %-26s  %s  %s", moment(e.At), e.Type, printable.Text(subject), printable.Text(string(e.Data)))
 		if e.Actor != "" {
-			line += "  by " + clean(e.Actor)
+			line += "  by " + printable.Text(e.Actor)
 		}
 		if e.Address != "" {
-			line += " from " + clean(e.Address)
+			line += " from " + printable.Text(e.Address)
 		}
 		_, err := fmt.Fprintln(out, line)
 		return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
@@ -207,12 +207,12 @@ func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventF
 func (a *app) showSessionEvent(cmd *cobra.Command) func(sandbox.SessionEvent) error {
 	out := cmd.OutOrStdout()
 	if a.output == "json" {
-		lines := json.NewEncoder(out)
+		lines := printable.NewEncoder(out)
 		return func(e sandbox.SessionEvent) error { return lines.Encode(wire.SessionEventOf(e)) }
 	}
 	return func(e sandbox.SessionEvent) error {
 		for line := range strings.Lines(string(e.Data)) {
-			_, err := fmt.Fprintf(out, "%6d  %s  %-6s  %-6s  %s\n", e.Sequence, moment(e.At), e.Type, e.Source, clean(strings.TrimSuffix(line, "\n")))
+			_, err := fmt.Fprintf(out, "%6d  %s  %-6s  %-6s  %s\n", e.Sequence, moment(e.At), e.Type, e.Source, printable.Text(strings.TrimSuffix(line, "\n")))
 			if err != nil {
 				return err
 			}
