@@ -199,3 +199,23 @@ func TestWhatIsGoneByTheRulesIsNotKept(t *testing.T) {
 }
 
 func rpgGame(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
+
+// TestAConditionOfTheMomentOfALeaseLeavesWhatIsKept: it is of the life before, as for a lease that lives.
+func TestAConditionOfTheMomentOfALeaseLeavesWhatIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.failed(rpgGame)
+		for _, c := range []struct {
+			at   time.Time
+			left sandbox.State
+		}{{l.LeasedAt, sandbox.StateStopped}, {l.LeasedAt.Add(time.Microsecond), ""}} {
+			_, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: "m-" + string(c.left), Body: []byte(c.left), Condition: sandbox.Condition{
+				Type: "agent.death", Timestamp: c.at, Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: ann}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if later(time.Second); w.exists(l.SandboxID) != c.left {
+				w.Errorf("after a condition %s after the lease it is %q, want %q", c.at.Sub(l.LeasedAt), w.exists(l.SandboxID), c.left)
+			}
+		}
+	})
+}

@@ -49,3 +49,9 @@ func MigrateTo(ctx context.Context, dialect goose.Dialect, pool *sql.DB, schema 
 	_, err = p.UpTo(ctx, schema)
 	return err
 }
+
+// Synchronous returns SQLite's setting of when what is written reaches the disk, as the store's writer has it.
+func (s *Store) Synchronous() (mode int, err error) {
+	err = s.writes.Raw("PRAGMA synchronous").Scan(&mode).Error
+	return mode, err
+}

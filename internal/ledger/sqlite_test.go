@@ -36,6 +36,25 @@ func TestSQLite(t *testing.T) {
 	ledgertest.Run(t, sqliteURL)
 }
 
+// TestACommitReachesTheDisk: no test that kills a process can see whether the disk has what a commit wrote.
+func TestACommitReachesTheDisk(t *testing.T) {
+	t.Parallel()
+	s, err := ledger.Open(t.Context(), sqliteURL(t), ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	const full = 2 // https://sqlite.org/pragma.html#pragma_synchronous
+	for _, environment := range []string{"before", "after"} {
+		if mode, err := s.Synchronous(); err != nil || mode != full {
+			t.Errorf("synchronous is %d, want %d: %v", mode, full, err)
+		}
+		if err := s.Write(t.Context(), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, environment) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")

@@ -119,3 +119,26 @@ func TestUsageIsChecked(t *testing.T) {
 	wrong := pricing.Usage{Leases: -1, HoursPerDay: 25 * time.Hour, DaysPerMonth: 32, CPUSharePercent: 101}
 	assertFields(t, wrong.Validate(), "leases", "hours_per_day", "days_per_month", "cpu_share_percent")
 }
+
+// TestEachPartOfAnEstimateIsRoundedHalfUp: to the nearest nano-dollar, and never cut off.
+func TestEachPartOfAnEstimateIsRoundedHalfUp(t *testing.T) {
+	t.Parallel()
+	second := pricing.Usage{Leases: 1, HoursPerDay: time.Second, DaysPerMonth: 1, CPUSharePercent: 100}
+	perSecond := sandbox.PriceBook{MemoryGiBSecond: 1, CPUSecond: 1, DiskGBSecond: 1}
+	for quarters, want := range []sandbox.NanoUSD{0, 0, 1, 1, 1, 1, 2, 2} {
+		size := sandbox.Resources{MemoryMB: 256 * int64(quarters), CPUMillis: 250 * int64(quarters)}
+		if got := pricing.EstimateMonth(perSecond, size, second); got.Memory != want || got.CPU != want {
+			t.Errorf("%d quarters: memory %d and CPU %d nano-dollars, want %d", quarters, got.Memory, got.CPU, want)
+		}
+	}
+	for mb, want := range map[int64]sandbox.NanoUSD{400: 0, 700: 1, 1300: 1, 1700: 2} { // of a decimal or a binary gigabyte
+		if got := pricing.EstimateMonth(perSecond, sandbox.Resources{DiskMB: mb}, second); got.Disk != want {
+			t.Errorf("%d MB of disk: %d nano-dollars, want %d", mb, got.Disk, want)
+		}
+	}
+	for leases, want := range map[int64]sandbox.NanoUSD{1: 2, 2: 1, 3: 1, 4: 1, 5: 0} {
+		if got := pricing.EstimateMonth(sandbox.PriceBook{PlanMonth: 2}, sandbox.Resources{}, pricing.Usage{Leases: leases}); got.PerLease != want {
+			t.Errorf("2 nano-dollars for %d leases: %d each, want %d", leases, got.PerLease, want)
+		}
+	}
+}

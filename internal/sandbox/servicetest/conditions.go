@@ -17,6 +17,7 @@ var conditionTests = []test{
 	{"UnmatchedConditionIsKept", unmatchedConditionIsKept},
 	{"DeliveriesAreListedWithWhatTheyDid", deliveriesAreListedWithWhatTheyDid},
 	{"LateConditionDoesNotEndTheNextLife", lateConditionDoesNotEndTheNextLife},
+	{"ConditionOfTheMomentOfALeaseIsOfTheLifeBefore", conditionOfTheMomentOfALease},
 	{"ConditionForAGeneration", conditionForAGeneration},
 	{"EndedEnvironmentIsReopened", endedEnvironmentIsReopened},
 	{"HigherEpochReopens", higherEpochReopens},
@@ -168,6 +169,19 @@ func lateConditionDoesNotEndTheNextLife(w *world) {
 	w.Advance(time.Second)
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
 	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "") // and the environment is open
+}
+
+// conditionOfTheMomentOfALease: clocks are no finer than that, so it is of the life before.
+func conditionOfTheMomentOfALease(w *world) {
+	w.environment(rpg)
+	began := w.acquire(ann).LeasedAt
+	w.Advance(time.Second)
+	w.wantReceipt(w.deliver("agent.death", of(ann), at(began)), sandbox.DeliveryStale, 0)
+	w.wantReceipt(w.deliver("game.finished", at(began)), sandbox.DeliveryStale, 0)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
+	w.wantReceipt(w.deliver("agent.death", of(ann), at(began.Add(time.Millisecond))), sandbox.DeliveryApplied, 1)
+	w.Advance(time.Second)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 }
 
 func conditionForAGeneration(w *world) {
