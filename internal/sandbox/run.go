@@ -61,7 +61,7 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	orDefault(&r.Timeout, DefaultExecTimeout)
 	orDefault(&r.OutputLimit, DefaultOutputLimit)
 	var f []Field
-	if r.ID != "" && !environmentID.MatchString(r.ID) {
+	if r.ID != "" && !isEnvironmentID(r.ID) {
 		f = append(f, Field{"id", "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit"})
 	}
 	if r.Detach && r.Stdin != nil {
