@@ -40,6 +40,7 @@ const (
 // Secret is one signing key. It never shows in text, JSON or logs.
 type Secret struct {
 	key []byte
+	id  string // of the key
 	// Since is when it was made, zero where nobody wrote it down.
 	Since time.Time
 	// NotAfter is when it stops being accepted; zero means never.
@@ -67,14 +68,12 @@ func ParseSecret(text string) (Secret, error) {
 		return Secret{}, sandbox.Errorf(sandbox.Invalid,
 			"a webhook secret has %d to %d random bytes, this one has %d: generate one with `openssl rand -base64 32`", minKey, maxKey, len(key))
 	}
-	return Secret{key: key}, nil
+	sum := sha256.Sum256(append([]byte("webhook secret "), key...))
+	return Secret{key: key, id: hex.EncodeToString(sum[:4])}, nil
 }
 
 // ID names the secret where it is not known, as in logs and events: a hash of 256 random bits tells nothing of them.
-func (s Secret) ID() string {
-	sum := sha256.Sum256(append([]byte("webhook secret "), s.key...))
-	return hex.EncodeToString(sum[:4])
-}
+func (s Secret) ID() string { return s.id }
 
 // Source names the secret as the origin of a delivery: "secret:<id>".
 func (s Secret) Source() string { return "secret:" + s.ID() }
