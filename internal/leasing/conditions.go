@@ -273,14 +273,20 @@ func (m *match) changes(s *ledger.Sandbox) {
 	}
 }
 
-func (m *match) data() map[string]any {
+// conditionData is the data of events that conditions cause.
+type conditionData struct {
+	AgentDID  string    `json:"agent_did,omitempty"`
+	Delivery  string    `json:"delivery"`
+	Reason    string    `json:"reason,omitempty"`
+	Source    string    `json:"source"`
+	Timestamp time.Time `json:"timestamp"`
+	Type      string    `json:"type"`
+}
+
+func (m *match) data() conditionData {
 	c := m.delivery.Condition
-	data := map[string]any{"delivery": m.delivery.ID, "source": m.delivery.Source, "type": c.Type, "timestamp": c.Timestamp}
-	if c.Data.AgentDID != "" {
-		data["agent_did"] = c.Data.AgentDID
+	return conditionData{
+		AgentDID: c.Data.AgentDID, Delivery: m.delivery.ID, Reason: c.Data.Reason,
+		Source: m.delivery.Source, Timestamp: c.Timestamp, Type: c.Type,
 	}
-	if c.Data.Reason != "" {
-		data["reason"] = c.Data.Reason
-	}
-	return data
 }

@@ -12,6 +12,8 @@ import (
 const (
 	// maxBatch bounds the deliveries of one write, so that the first does not wait for a whole burst.
 	maxBatch = 256
+	// maxGather bounds how long a batch waits for deliveries that are expected.
+	maxGather = 5 * time.Millisecond
 	// maxRaces bounds how often a batch is tried again because another process stored one of it.
 	maxRaces = 5
 	// batchTimeout bounds how long a batch waits for its turn to be written.
@@ -54,28 +56,58 @@ func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rec
 // run stores deliveries until the engine ends.
 func (r *receipts) run() {
 	defer r.engine.wg.Done()
+	var (
+		answered []*arrival    // by the last write; their senders may send again at once
+		took     time.Duration // by the last write
+	)
 	for {
-		select {
-		case <-r.engine.life.Done():
-			return
-		case a := <-r.arrivals:
-			arrivals := r.waiting(a)
-			r.store(arrivals)
-			for _, a := range arrivals {
-				close(a.done)
+		arrivals := r.waiting()
+		expected := len(arrivals) + len(answered)
+		for _, a := range answered {
+			close(a.done)
+		}
+		if len(arrivals) == 0 {
+			select {
+			case <-r.engine.life.Done():
+				return
+			case a := <-r.arrivals:
+				arrivals = append(arrivals, a)
 			}
 		}
+		arrivals = r.gather(arrivals, min(expected, maxBatch), min(took/4, maxGather))
+		began := time.Now()
+		r.store(arrivals)
+		answered, took = arrivals, time.Since(began)
 	}
 }
 
-// waiting adds to the first delivery those that wait already.
-func (r *receipts) waiting(first *arrival) []*arrival {
-	arrivals := []*arrival{first}
+// waiting returns the deliveries that wait already.
+func (r *receipts) waiting() (arrivals []*arrival) {
 	for len(arrivals) < maxBatch {
 		select {
 		case a := <-r.arrivals:
 			arrivals = append(arrivals, a)
 		default:
+			return arrivals
+		}
+	}
+	return arrivals
+}
+
+// gather adds deliveries until there are as many as expected: those that came during the last write, and one from each
+// sender that it has answered. Without it, senders fall into two groups that wait for each other's writes. It ends
+// after a part of the time that a write takes. A sender that is alone waits for no other.
+func (r *receipts) gather(arrivals []*arrival, expected int, limit time.Duration) []*arrival {
+	if len(arrivals) >= expected {
+		return arrivals
+	}
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for len(arrivals) < expected {
+		select {
+		case a := <-r.arrivals:
+			arrivals = append(arrivals, a)
+		case <-late.C:
 			return arrivals
 		}
 	}

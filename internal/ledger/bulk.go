@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+
+	"gorm.io/gorm"
 )
 
 // bulkRows bounds the rows, and so the variables and the texts, of one statement.
@@ -29,20 +32,55 @@ func (b bulk) onlyNew() bulk {
 	return b
 }
 
+// statement is the bulk over n rows.
+func (b bulk) statement(n int) string {
+	return b.head + b.row + strings.Repeat(", "+b.row, n-1) + b.tail
+}
+
 // bulkExec runs a bulk over rows, and returns how many rows of the table it touched. values appends
-// those of one row.
+// those of one row, as types of database/sql/driver: others are converted by reflection, one by one.
 func bulkExec[T any](tx *Tx, what string, b bulk, rows []T, values func(list []any, row *T) []any) (int64, error) {
 	var touched int64
 	for some := range slices.Chunk(rows, bulkRows) {
-		var list []any
+		list := make([]any, 0, len(some)*strings.Count(b.row, "?"))
 		for i := range some {
 			list = values(list, &some[i])
 		}
-		n, err := rowCount(what, tx.db.Exec(b.head+b.row+strings.Repeat(", "+b.row, len(some)-1)+b.tail, list...))
+		n, err := tx.exec(b.statement(len(some)), list)
 		if err != nil {
-			return touched, err
+			return touched, unavailable(what, err)
 		}
 		touched += n
 	}
 	return touched, nil
+}
+
+// exec runs a statement, whose values are types of database/sql/driver, without GORM: it takes each '?' and its value
+// apart, which costs as much as storing them. It returns how many rows were touched.
+func (tx *Tx) exec(query string, values []any) (int64, error) {
+	s := tx.db.Statement
+	if tx.db.Name() == "postgres" {
+		query = withDollars(query)
+	}
+	done, err := s.ConnPool.ExecContext(s.Context, query, values...)
+	if err != nil {
+		if t, ok := tx.db.Dialector.(gorm.ErrorTranslator); ok {
+			err = t.Translate(err)
+		}
+		return 0, err
+	}
+	return done.RowsAffected()
+}
+
+// withDollars writes parameters as PostgreSQL does: $1, $2 and so on. The query has no other '?'.
+func withDollars(query string) string {
+	parts := strings.Split(query, "?")
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteString("$" + strconv.Itoa(i))
+		}
+		b.WriteString(part)
+	}
+	return b.String()
 }

@@ -28,8 +28,8 @@ var createDeliveries = insertInto("deliveries", "id", "received_at", "source", "
 // were looked for before: one that is not new was stored by another process meanwhile.
 func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
 	n, err := bulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
-		return append(list, d.ID, d.ReceivedAt, d.Source, d.Body, d.Type, d.EnvironmentID,
-			d.AgentDID, d.Generation, d.OccurredAt, d.Status, d.Matched)
+		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
+			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched))
 	})
 	return n == int64(len(rows)), err
 }

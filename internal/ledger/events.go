@@ -46,7 +46,8 @@ var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_i
 // that appends them.
 func (tx *Tx) flushEvents() error {
 	_, err := bulkExec(tx, "appending events", appendEvents, tx.events, func(list []any, e *Event) []any {
-		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, e.Type, e.At, e.Actor, e.Address, e.Data)
+		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, string(e.Type), int64(e.At),
+			e.Actor, e.Address, e.Data)
 	})
 	return err
 }
