@@ -90,11 +90,10 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 	if d.Condition, err = webhook.Decode(d.Body); err != nil {
 		return sandbox.Receipt{}, err
 	}
-	about := d.Condition.Data
-	if about.AgentDID != "" {
-		exchangeOf(r.Context()).about(sandbox.LeaseID(about.AgentDID, about.EnvironmentID), "")
+	x, about := exchangeOf(r.Context()), d.Condition.Data
+	if x.environment = about.EnvironmentID; about.AgentDID != "" {
+		x.lease = sandbox.LeaseID(about.AgentDID, about.EnvironmentID)
 	}
-	exchangeOf(r.Context()).about("", about.EnvironmentID)
 	select {
 	case s.conditionSlots <- struct{}{}:
 		defer func() { <-s.conditionSlots }()

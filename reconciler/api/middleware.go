@@ -165,11 +165,13 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 
 // attrsOf are what every line about a request tells.
 func attrsOf(r *http.Request, x *exchange) []slog.Attr {
-	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path)}
-	for _, a := range []struct{ key, value string }{{"lease", x.lease}, {"environment", x.environment}} {
-		if a.value != "" {
-			attrs = append(attrs, slog.String(a.key, a.value))
-		}
+	attrs := make([]slog.Attr, 0, 10) // with what its caller adds
+	attrs = append(attrs, slog.String("method", r.Method), slog.String("path", r.URL.Path))
+	if x.lease != "" {
+		attrs = append(attrs, slog.String("lease", x.lease))
+	}
+	if x.environment != "" {
+		attrs = append(attrs, slog.String("environment", x.environment))
 	}
 	return append(attrs, slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", x.remote))
 }
