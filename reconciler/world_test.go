@@ -146,7 +146,7 @@ func (w *world) reconciler() *exec.Cmd {
 		w.Fatal(err)
 	}
 	process := exec.Command(os.Args[0])
-	process.Env = append(os.Environ(), serveVar+"="+string(config), "GOGC=100") // its memory is measured as users have it
+	process.Env = append(os.Environ(), serveVar+"="+string(config), "GOGC=200") // its memory is measured as users have it
 	return process
 }
 
