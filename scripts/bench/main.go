@@ -27,7 +27,12 @@ func main() {
 	flag.IntVar(&o.players, "players", 100, "how many leases one condition ends")
 	flag.IntVar(&o.living, "living", 200, "how many sandboxes live while the reconciler is restarted")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
+	bare := flag.String("bare", "", "answer messages signed with the secrets of this file, and do nothing else")
 	flag.Parse()
+	if *bare != "" {
+		fmt.Fprintln(os.Stderr, "bench:", serveBare(*bare))
+		os.Exit(1)
+	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
 	}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// startBare starts this program once more, as a process that checks signatures and does nothing else. It returns its
+// URL, and what ends it.
+func startBare(ctx context.Context, secretFile string) (url string, stop func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	command := exec.CommandContext(ctx, self, "-bare", secretFile)
+	command.Stderr = os.Stderr
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := command.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error {
+		err := command.Process.Signal(syscall.SIGTERM)
+		_ = command.Wait() // ended by a signal
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("the bare handler did not say where it listens: %w", err), stop())
+	}
+	return strings.TrimSpace(line), stop, nil
+}
+
+// serveBare answers signed messages until the process ends, and prints where.
+func serveBare(secretFile string) error {
+	secrets, err := webhook.LoadSecrets(secretFile)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s\n", listener.Addr())
+	server := http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, webhook.MaxBody))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+			return
+		}
+		id, _, err := secrets.Verify(r.Header, body, time.Now())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = fmt.Fprintf(w, `{"id":%q}`, id) // a sender that has gone needs no reply
+	})}
+	return server.Serve(listener)
+}
