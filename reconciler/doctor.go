@@ -246,6 +246,9 @@ func (d *doctor) ledger(ctx context.Context) {
 	default:
 		d.say("ledger", VerdictOK, found, "")
 	}
+	if x.ID != "" && x.Path != "" {
+		d.pages(ctx)
+	}
 	if x.Path != "" && x.Free > 0 {
 		room := fmt.Sprintf("%d MiB are free for %s", x.Free>>20, x.Path)
 		if x.Free < minFree {
@@ -256,6 +259,18 @@ func (d *doctor) ledger(ctx context.Context) {
 	}
 	if x.Server != "" {
 		d.clock("clock of PostgreSQL", x.Ahead)
+	}
+}
+
+// pages checks that the ledger is whole.
+func (d *doctor) pages(ctx context.Context) {
+	switch err := ledger.Verify(ctx, d.LedgerURL); {
+	case err == nil:
+		d.say("ledger pages", VerdictOK, "whole", "")
+	case ctx.Err() != nil:
+		d.say("ledger pages", VerdictWarning, fmt.Sprintf("not checked in %s", examinationLimit), "the ledger is large: take a backup, which reads all of it")
+	default:
+		d.fail("ledger pages", err, "stop serve, move the ledger away, and restore a backup")
 	}
 }
 

@@ -97,6 +97,9 @@ func (c *Config) validate() error {
 }
 
 const (
+	// ledgerReserve is the room on the disk of an embedded ledger that ends leases when the disk is full: each takes
+	// some KiB.
+	ledgerReserve = 8 << 20
 	// shutdownTimeout is how long requests under way are waited for.
 	shutdownTimeout = 10 * time.Second
 	// headerTimeout and maxHeader bound what a client may send before it is known.
@@ -134,12 +137,15 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	if err != nil {
 		return err
 	}
-	store, err := ledger.Open(ctx, c.LedgerURL, ledger.Options{Logger: c.Logger})
+	store, err := ledger.Open(ctx, c.LedgerURL, ledger.Options{Logger: c.Logger, Reserve: ledgerReserve})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	stopVerifying := running(ctx, func(ctx context.Context) { c.verify(ctx, store) })
+	defer stopVerifying()
 	counts := metrics.New(c.Version)
+	counts.WatchLedger(store.Fault)
 	settings := leasing.Config{
 		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: given.machine, Version: c.Version, Logger: c.Logger,
 		KeptOutput: c.KeptOutput.bounds(),
@@ -183,6 +189,17 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given) })
 	defer stopReloads()
 	return run(ctx, c, engine, counts, handler, listener, given.certificate, ready)
+}
+
+// verify looks for damage of the ledger, which is a fault from then on.
+func (c Config) verify(ctx context.Context, store *ledger.Store) {
+	began := time.Now()
+	switch err := store.Verify(ctx); {
+	case err == nil:
+		c.Logger.Info("reconciler: the ledger is whole", "checked_in", time.Since(began))
+	case ctx.Err() == nil:
+		c.Logger.Error("reconciler: checking the ledger", "error", err)
+	}
 }
 
 // servePages adds the dashboard to what is served. Its end is for the caller to call.

@@ -81,5 +81,5 @@ func (e *Engine) retryNow(ctx context.Context, instance string) error {
 // be read still. Backends do not count. One that is away is nobody's reason to stop sending requests here: conditions
 // are stored, leases renewed, and what is due is done once it is back.
 func (e *Engine) Ready(ctx context.Context) error {
-	return e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Touch() })
+	return e.store.Ready(ctx)
 }

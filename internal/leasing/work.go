@@ -32,6 +32,7 @@ var errClaimed = errors.New("claimed")
 // Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
 // somebody else works on it. The error is that of the step; it is recorded on the row as well.
 func (e *Engine) Work(ctx context.Context, sandboxID string) error {
+	ctx = ledger.Essential(ctx) // leases end on a full disk too
 	t, err := e.claim(ctx, sandboxID, actNone)
 	if errors.Is(err, errClaimed) || t == nil {
 		return dropClaimed(err)

@@ -260,6 +260,9 @@ func restorePostgres(ctx context.Context, file, rawURL string, o Options) (err e
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	current := filepath.Join(dir, "ledger.db")
+	if err := createPrivate(current); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", current, err)
+	}
 	if err := copySQLite(ctx, file, current); err != nil {
 		return err
 	}

@@ -59,9 +59,16 @@ func examineSQLite(ctx context.Context, u *url.URL) (x Examination, err error) {
 	if x.Free, err = freeBytes(there); err != nil || !exists {
 		return x, err
 	}
-	db, err := dial(x.Path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)"}}, 1)
+	info, err := os.Stat(x.Path)
 	if err != nil {
 		return x, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", x.Path, err)
+	}
+	if err := checkFile(x.Path, info); err != nil {
+		return x, err
+	}
+	db, err := dial(x.Path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)"}}, 1)
+	if err != nil {
+		return x, openingSQLite(x.Path, err)
 	}
 	defer func() { err = errors.Join(err, closeDB(db)) }()
 	return x, x.read(ctx, db, "SELECT count(*) FROM sqlite_master WHERE name = 'ledgers'")

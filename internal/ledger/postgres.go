@@ -242,6 +242,26 @@ func (*postgresDatabase) committing(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the server's answer was lost, so that the change may or may not be stored: %w (look, or retry)", err)
 }
 
+// intact: the server keeps its files.
+func (*postgresDatabase) intact() error { return nil }
+
+// fault goes by the codes of https://www.postgresql.org/docs/current/errcodes-appendix.html.
+func (*postgresDatabase) fault(err error) Fault {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return FaultNone
+	}
+	switch refused.Code {
+	case "53100": // disk_full
+		return FaultFull
+	case "25006": // read_only_sql_transaction
+		return FaultReadOnly
+	case "XX001", "XX002": // data_corrupted, index_corrupted
+		return FaultDamaged
+	}
+	return FaultNone
+}
+
 // snapshot has all that a transaction reads be of one moment.
 func (*postgresDatabase) snapshot() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}

@@ -17,9 +17,9 @@ const presenceSuffix = ".open"
 // presenceFile is what a process locks while it has the ledger open.
 func presenceFile(path, process string) string { return path + "." + process + presenceSuffix }
 
-// show begins to show that this process lives, until leave is called.
-func (d sqliteDatabase) show(process string) (leave func() error, err error) {
-	file := presenceFile(d.path, process)
+// showOn begins to show that this process lives, until leave is called.
+func showOn(path, process string) (leave func() error, err error) {
+	file := presenceFile(path, process)
 	opening := file + "ing" // it has its name once it is locked: unlocked, it would tell of a death
 	lock := flock.New(opening, flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
@@ -30,16 +30,16 @@ func (d sqliteDatabase) show(process string) (leave func() error, err error) {
 		err = os.Rename(opening, file)
 	}
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: locking %s: %w", d.path, file, err)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: locking %s: %w", path, file, err)
 	}
 	return func() error { return errors.Join(os.Remove(file), lock.Close()) }, nil
 }
 
 // ended implements database: it looks at all processes that did not close the ledger.
 func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget func(), err error) {
-	files, err := filepath.Glob(escapeGlob(d.path) + ".*" + presenceSuffix)
+	files, err := filepath.Glob(escapeGlob(d.files.path) + ".*" + presenceSuffix)
 	if err != nil {
-		return nil, nil, sandbox.Errorf(sandbox.Internal, "looking for processes beside ledger %s: %w", d.path, err)
+		return nil, nil, sandbox.Errorf(sandbox.Internal, "looking for processes beside ledger %s: %w", d.files.path, err)
 	}
 	var locks []*flock.Flock
 	for _, file := range files {
@@ -49,7 +49,7 @@ func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget 
 			continue
 		}
 		locks = append(locks, lock)
-		dead = append(dead, strings.TrimSuffix(strings.TrimPrefix(file, d.path+"."), presenceSuffix))
+		dead = append(dead, strings.TrimSuffix(strings.TrimPrefix(file, d.files.path+"."), presenceSuffix))
 	}
 	return dead, func() {
 		for _, lock := range locks {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -24,6 +23,10 @@ const (
 	busyTimeout = "15000" // ms
 	// readers is the size of the pool that reads.
 	readers = 4
+	// lockRetry is how often the file lock is tried.
+	lockRetry = 20 * time.Millisecond
+	// checkCells makes SQLite look at a page as a whole when it reads it, so that it finds damage sooner.
+	checkCells = "cell_size_check(1)"
 )
 
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
@@ -39,36 +42,103 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := createPrivate(path); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 	}
-	if err := refuseNetworkFileSystem(path); err != nil {
+	if err := refuseNetworkFileSystem(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	// Beginning with the write lock avoids the deadlock of two readers that want to write:
-	// with deferred transactions two processes see SQLITE_BUSY in most of them.
-	writes, err := dial(path, url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(" + busyTimeout + ")",
-		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}, 1)
-	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
+	kept := newReserve(path, o.Reserve)
+	s, err := connectSQLite(ctx, path, o)
+	low := isFull(err) && kept.release()
+	if low {
+		o.Logger.Error("ledger: the disk is full; only what ends leases is written until there is room", "error", err)
+		s, err = connectSQLite(ctx, path, o)
 	}
-	reads, err := dial(path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)"}}, readers)
 	if err != nil {
-		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err), closeDB(writes))
+		if isFull(err) {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: its disk is full: make room and start again: %w", path, err)
+		}
+		return nil, err
 	}
-	files := sqliteDatabase{path}
-	s := newStore(files, writes, reads, o)
-	if s.id, err = migrateSQLite(ctx, path, writes, o); err != nil {
-		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
+	s.reserve, s.health.low = kept, low
+	if !low && o.Reserve > 0 {
+		if err := kept.fill(); err != nil {
+			s.health.low = true
+			o.Logger.Error("ledger: the disk has no room for the reserve; only what ends leases is written until there is room", "error", err)
+		}
 	}
 	s.process = sandbox.RandomIDs(sandbox.LedgerIDLength)
-	if s.leave, err = files.show(s.process); err != nil {
-		return nil, errors.Join(err, closeDB(reads), closeDB(writes))
+	if s.leave, err = showOn(path, s.process); err != nil {
+		return nil, errors.Join(err, closeDB(s.reads), closeDB(s.writes))
 	}
-	if err := s.startWatching(ctx, o.Poll); err != nil {
-		return nil, errors.Join(unavailable("opening the ledger", err), closeDB(reads), closeDB(writes), s.leave())
+	if err := s.startWatching(ctx, path, o.Poll); err != nil {
+		return nil, errors.Join(openingSQLite(path, err), closeDB(s.reads), closeDB(s.writes), s.leave())
 	}
-	return s.startWriting(ctx)
+	if s, err = s.startWriting(Essential(ctx)); err != nil {
+		return nil, openingSQLite(path, err)
+	}
+	return s, nil
+}
+
+// connectSQLite returns a store that is not at work yet, on a ledger of this program's schema.
+func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err error) {
+	err = locked(ctx, path, func() (err error) {
+		if err := prepare(ctx, path, o); err != nil {
+			return err
+		}
+		// Beginning with the write lock avoids the deadlock of two readers that want to write:
+		// with deferred transactions two processes see SQLITE_BUSY in most of them.
+		writes, err := dial(path, url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(" + busyTimeout + ")",
+			"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", checkCells}}, 1)
+		if err != nil {
+			return openingSQLite(path, err)
+		}
+		defer func() { err = errors.Join(err, closeUnless(err == nil, writes)) }()
+		reads, err := dial(path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, readers)
+		if err != nil {
+			return openingSQLite(path, err)
+		}
+		defer func() { err = errors.Join(err, closeUnless(err == nil, reads)) }()
+		pool, err := writes.DB()
+		if err != nil {
+			return err
+		}
+		var version int64
+		if err := writes.Raw("SELECT max(version_id) FROM goose_db_version").Scan(&version).Error; isDamaged(err) { // which goose does not say
+			return openingSQLite(path, err)
+		}
+		id, err := migrate(ctx, goose.DialectSQLite3, pool, writes, o)
+		if err != nil {
+			return openingSQLite(path, err)
+		}
+		files, err := noteFiles(path)
+		if err != nil {
+			return err
+		}
+		s = newStore(sqliteDatabase{files}, writes, reads, o)
+		s.id = id
+		return nil
+	})
+	return s, err
+}
+
+func closeUnless(keep bool, db *gorm.DB) error {
+	if keep {
+		return nil
+	}
+	return closeDB(db)
+}
+
+// openingSQLite gives an error of opening a ledger its text.
+func openingSQLite(path string, err error) error {
+	if isDamaged(err) {
+		return sandbox.Errorf(sandbox.Unavailable, "ledger %s is damaged, or is no ledger: %w; move it away and restore a backup (reconciler restore)", path, err)
+	}
+	if _, coded := errors.AsType[*sandbox.Error](err); coded {
+		return err
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 }
 
 func sqlitePath(u *url.URL) (string, error) {
@@ -102,34 +172,6 @@ func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	return db, nil
 }
 
-// createPrivate makes the database file before SQLite does, so that its mode, and that of
-// the files SQLite puts beside it, is 0600.
-func createPrivate(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// migrateSQLite brings the schema up to date under a file lock: without one, processes that
-// make the same ledger at the same time fail each other.
-func migrateSQLite(ctx context.Context, path string, db *gorm.DB, o Options) (string, error) {
-	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
-	if _, err := lock.TryLockContext(ctx, 20*time.Millisecond); err != nil {
-		return "", sandbox.Errorf(sandbox.Unavailable, "locking ledger %s for its migration: %w", path, err)
-	}
-	defer func() { _ = lock.Close() }()
-	pool, err := db.DB()
-	if err != nil {
-		return "", err
-	}
-	return migrate(ctx, goose.DialectSQLite3, pool, db, o)
-}
-
 // isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on it
 // for as long, and who reads it in exclusive mode must be alone.
 func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
@@ -149,7 +191,28 @@ func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
 }
 
 // sqliteDatabase is what is particular to SQLite.
-type sqliteDatabase struct{ path string }
+type sqliteDatabase struct{ files openFiles }
+
+func (d sqliteDatabase) intact() error { return d.files.intact() }
+
+func (sqliteDatabase) fault(err error) Fault {
+	switch {
+	case isFull(err):
+		return FaultFull
+	case isDamaged(err):
+		return FaultDamaged
+	}
+	if failed, ok := errors.AsType[*sqlite.Error](err); ok && failed.Code()&0xff == sqlite3.SQLITE_READONLY {
+		return FaultReadOnly
+	}
+	return FaultNone
+}
+
+// isDamaged reports whether SQLite found a page that cannot be right.
+func isDamaged(err error) bool {
+	failed, ok := errors.AsType[*sqlite.Error](err)
+	return ok && (failed.Code()&0xff == sqlite3.SQLITE_CORRUPT || failed.Code()&0xff == sqlite3.SQLITE_NOTADB) || errors.Is(err, errDamaged)
+}
 
 // bounded adds no bound: waiting for other processes is bounded by busyTimeout, and the disk cannot be
 // hurried.
@@ -172,7 +235,7 @@ func (sqliteDatabase) snapshot() *sql.TxOptions { return nil }
 const versionQuery = "PRAGMA data_version"
 
 // startWatching takes a connection of its own and notes what was committed until now.
-func (s *Store) startWatching(ctx context.Context, poll time.Duration) error {
+func (s *Store) startWatching(ctx context.Context, path string, poll time.Duration) error {
 	pool, err := s.reads.DB()
 	if err != nil {
 		return err
@@ -186,22 +249,27 @@ func (s *Store) startWatching(ctx context.Context, poll time.Duration) error {
 		return errors.Join(err, conn.Close())
 	}
 	s.wg.Add(1)
-	go s.watchOtherProcesses(conn, version, poll)
+	go s.watchOtherProcesses(conn, version, path, poll)
 	return nil
 }
 
 // watchOtherProcesses passes on the commits of other processes to Changed. Those of this one
-// are seen as well, once more, which does no harm.
-func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, poll time.Duration) {
+// are seen as well, once more, which does no harm. It watches the ledger's files too.
+func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, path string, poll time.Duration) {
 	defer s.wg.Done()
 	defer func() { _ = conn.Close() }()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	rescued := false
 	for {
 		select {
 		case <-s.stop:
 			return
 		case <-tick.C:
+		}
+		if lost := s.checkFiles(); lost != nil && !rescued {
+			rescued = true
+			s.tellRescue(path)
 		}
 		var version int64
 		if err := conn.QueryRowContext(context.Background(), versionQuery).Scan(&version); err != nil {

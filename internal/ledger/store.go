@@ -32,6 +32,9 @@ type Options struct {
 	// alone. For testing/synctest, whose time stands still while a goroutine waits for a socket; and
 	// for poolers that do not pass notifications on.
 	NoListen bool
+	// Reserve is how many bytes of the disk an embedded ledger keeps back for what must go on when the disk is full; see
+	// Essential. 0 keeps none.
+	Reserve int64
 	// Logger receives what has no caller to go to; nil discards.
 	Logger *slog.Logger
 }
@@ -50,6 +53,9 @@ type Store struct {
 	jobs    chan *job // unbuffered: what the writer takes from it is answered
 	stop    chan struct{}
 	wg      sync.WaitGroup
+
+	health  health
+	reserve reserve // set before the store is at work
 
 	mu      sync.Mutex // guards what follows
 	clock   *clock     // nil: never stepped. Only the writer changes it
@@ -71,6 +77,12 @@ type database interface {
 	ended(ctx context.Context, processes []string) (dead []string, forget func(), err error)
 	// snapshot is how a transaction that reads begins.
 	snapshot() *sql.TxOptions
+	// intact returns an error if what was committed is not where the next start looks for it.
+	intact() error
+	// verify reads all of the database, and returns an error if it is damaged.
+	verify(ctx context.Context, db *gorm.DB) error
+	// fault is what a failure says of the database.
+	fault(err error) Fault
 }
 
 // Open opens the ledger at a URL, making it and bringing its schema up to date as needed.
@@ -169,7 +181,9 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		return unavailable("reading the ledger", db.Error)
 	}
 	defer db.Rollback()
-	return fn(&Tx{db: db, Now: At(s.now())})
+	err := fn(&Tx{db: db, Now: At(s.now())})
+	s.note(err)
+	return err
 }
 
 // newClock returns the guard of a store's clock, nil where the clock is never stepped.

@@ -74,6 +74,7 @@ func (s *Store) batch(first *job) []*job {
 
 func (s *Store) commit(jobs []*job) {
 	results, err := s.transact(jobs)
+	s.note(err)
 	for i, j := range jobs {
 		if err != nil {
 			results[i] = err // nothing of the batch is known to be stored
@@ -87,6 +88,9 @@ func (s *Store) commit(jobs []*job) {
 // none of them counts.
 func (s *Store) transact(jobs []*job) ([]error, error) {
 	results := make([]error, len(jobs))
+	if err := s.refusal(); err != nil {
+		return results, err
+	}
 	ctx, cancel := s.db.bounded(context.Background())
 	defer cancel()
 	db := s.writes.WithContext(ctx).Begin()
@@ -108,7 +112,13 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 	}
 	alone := len(jobs) == 1
 	for i, j := range jobs {
+		if results[i] = s.refusalOf(j.ctx); results[i] != nil {
+			continue
+		}
 		whole, err := j.run(tx, alone)
+		if s.note(err) {
+			return results, err
+		}
 		if !whole {
 			return results, sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the database undid the whole commit after the failure of one change: %w", err)
 		}
@@ -124,7 +134,7 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 		return results, s.db.committing(err)
 	}
 	s.keepClock(seen)
-	return results, nil
+	return results, s.checkFiles()
 }
 
 // checkClock moves what the clock timed if it was stepped, and returns what is known of it once the

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -189,8 +190,8 @@ func read(file string) ([]key, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s holds keys and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, mode, file)
+	if err := private.Check(file, "keys", info); err != nil {
+		return nil, err
 	}
 	if info.Size() > maxFile {
 		return nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is no key file", file, maxFile)

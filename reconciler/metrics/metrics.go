@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
@@ -160,6 +161,21 @@ func (m *Metrics) PassEnded(pass string, b sandbox.Backend, err error) {
 func (m *Metrics) Handler(source Source, log *slog.Logger) http.Handler {
 	m.registry.MustRegister(&counted{source: source, log: log})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxReaders})
+}
+
+// WatchLedger shows what is wrong with the ledger: a gauge for each fault, of which at most one is 1.
+func (m *Metrics) WatchLedger(fault func() (ledger.Fault, error)) {
+	for _, f := range ledger.Faults {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sandbox_ledger_fault", Help: "1 while the ledger has this fault: lost, damaged, full or read_only; writes are then refused.",
+			ConstLabels: prometheus.Labels{"fault": string(f)},
+		}, func() float64 {
+			if now, _ := fault(); now == f {
+				return 1
+			}
+			return 0
+		}))
+	}
 }
 
 // maxReaders bounds how many censuses are taken at once.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -171,8 +172,8 @@ func readPrivate(file string) (_ string, err error) {
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Invalid, "cannot read credentials: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return "", sandbox.Errorf(sandbox.Invalid, "%s holds credentials and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, mode, file)
+	if err := private.Check(file, "credentials", info); err != nil {
+		return "", err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(b) > maxFile {

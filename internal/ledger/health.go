@@ -1,0 +1,153 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Fault is what can be wrong with a ledger while it is open.
+type Fault string
+
+// The faults.
+const (
+	FaultNone Fault = ""
+	// FaultLost: the files were deleted or replaced beneath this program. Every write is refused until they are back.
+	FaultLost Fault = "lost"
+	// FaultDamaged: the database is damaged. Every write is refused until the program starts on a whole one.
+	FaultDamaged Fault = "damaged"
+	// FaultFull: the disk was full a moment ago. Where there is a reserve, all that is not essential is refused until there
+	// is room.
+	FaultFull Fault = "full"
+	// FaultReadOnly: the database took no writes a moment ago.
+	FaultReadOnly Fault = "read_only"
+)
+
+// Faults are all of them, for metrics.
+var Faults = []Fault{FaultLost, FaultDamaged, FaultFull, FaultReadOnly}
+
+// faultFor is how long a refusal by the database counts as a fault after the last one. A small write can succeed on a
+// disk that has no room for others.
+const faultFor = 10 * time.Second
+
+// health is what a store knows of its faults.
+type health struct {
+	mu      sync.Mutex // guards what follows
+	lost    error
+	damaged error
+	// low: the reserve is in use.
+	low bool
+	// passing is a fault that ends by itself, and at the last time it was seen.
+	passing      Fault
+	passingAt    time.Time
+	passingCause error
+}
+
+// Fault returns what is wrong with the ledger now, and why, or FaultNone and nil.
+func (s *Store) Fault() (Fault, error) {
+	s.restoreReserve()
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.damaged != nil:
+		return FaultDamaged, h.damaged
+	case h.lost != nil:
+		return FaultLost, h.lost
+	case h.low:
+		return FaultFull, errLow
+	case h.passing != FaultNone && s.now().Sub(h.passingAt) < faultFor:
+		return h.passing, h.passingCause
+	}
+	return FaultNone, nil
+}
+
+var errLow = &sandbox.Error{Code: sandbox.Unavailable, Message: "the ledger's disk is full: only what ends leases is written; make room, and all else goes on by itself"}
+
+// Ready reports whether the ledger can be read and written. Errors: Unavailable, saying why not.
+func (s *Store) Ready(ctx context.Context) error {
+	if _, err := s.Fault(); err != nil {
+		return err
+	}
+	return s.Write(ctx, func(tx *Tx) error { return tx.Touch() })
+}
+
+// refusal is why nothing may be written, nil while it may.
+func (s *Store) refusal() error {
+	s.health.mu.Lock()
+	lost, damaged := s.health.lost, s.health.damaged
+	s.health.mu.Unlock()
+	if damaged != nil {
+		return damaged
+	}
+	if lost != nil { // the files may be back
+		return s.checkFiles()
+	}
+	return nil
+}
+
+// refusalOf is why one job may not be done, nil while it may.
+func (s *Store) refusalOf(ctx context.Context) error {
+	if isEssential(ctx) || !s.restoreReserve() {
+		return nil
+	}
+	return errLow
+}
+
+// checkFiles returns an error if the ledger's files were deleted or replaced beneath this program.
+func (s *Store) checkFiles() error {
+	err := s.db.intact()
+	h := &s.health
+	h.mu.Lock()
+	was := h.lost
+	h.lost = err
+	h.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		s.log.Error("ledger: its files were deleted or replaced beneath this program; every write is refused", "error", err)
+	case err == nil && was != nil:
+		s.log.Info("ledger: its files are back")
+	}
+	return err
+}
+
+// note remembers what a failure says of the database. It reports whether the database is damaged.
+func (s *Store) note(err error) (damaged bool) {
+	if err == nil {
+		return false
+	}
+	fault := s.db.fault(err)
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch fault {
+	case FaultNone:
+		return false
+	case FaultDamaged:
+		if h.damaged == nil {
+			h.damaged = sandbox.Errorf(sandbox.Unavailable, "the ledger is damaged: %w; nothing is written. Stop this program, restore a backup (reconciler restore), and start it again", err)
+			s.log.Error("ledger: it is damaged; every write is refused", "error", err)
+		}
+		return true
+	}
+	h.passing, h.passingAt, h.passingCause = fault, s.now(), sandbox.Errorf(sandbox.Unavailable, "the database refused a write less than %s ago: %w", faultFor, err)
+	if fault == FaultFull && !h.low && s.reserve.release() {
+		h.low = true
+		s.log.Error("ledger: the disk is full; only what ends leases is written until there is room", "error", err)
+	}
+	return false
+}
+
+// restoreReserve makes the reserve again if it is in use and there is room. It reports whether the reserve is still in use.
+func (s *Store) restoreReserve() (low bool) {
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.low && s.reserve.restore() {
+		h.low, h.passing = false, FaultNone
+		s.log.Info("ledger: the disk has room again")
+	}
+	return h.low
+}

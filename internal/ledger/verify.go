@@ -1,0 +1,63 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Verify reads every page of an embedded ledger. Damage that it finds is a Fault from then on. It takes time in
+// proportion to the ledger's size, and no writer waits for it. Of a PostgreSQL it does nothing: its server checks its pages.
+// Errors: Unavailable.
+func (s *Store) Verify(ctx context.Context) error {
+	err := s.db.verify(ctx, s.reads)
+	s.note(err)
+	return err
+}
+
+// Verify checks a ledger that need not be open, indexes against tables too. It changes nothing. Errors: as Examine.
+func Verify(ctx context.Context, rawURL string) (err error) {
+	u, err := parseURL(rawURL)
+	if err != nil || u.Scheme != "sqlite" {
+		return err
+	}
+	path, err := sqlitePath(u)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return sandbox.Errorf(sandbox.NotFound, "checking the ledger: %w", err)
+	}
+	db, err := dial(path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, 1)
+	if err != nil {
+		return openingSQLite(path, err)
+	}
+	defer func() { err = errors.Join(err, closeDB(db)) }()
+	return verify(ctx, db, "PRAGMA integrity_check(1)")
+}
+
+// verify asks SQLite for the first thing that is wrong.
+func (sqliteDatabase) verify(ctx context.Context, db *gorm.DB) error {
+	return verify(ctx, db, "PRAGMA quick_check(1)")
+}
+
+func (*postgresDatabase) verify(context.Context, *gorm.DB) error { return nil }
+
+// errDamaged is what a check found.
+var errDamaged = errors.New("database disk image is malformed")
+
+func verify(ctx context.Context, db *gorm.DB, check string) error {
+	var found string
+	if err := db.WithContext(ctx).Raw(check).Scan(&found).Error; err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "checking the ledger: %w", err)
+	}
+	if found != "ok" {
+		return sandbox.Errorf(sandbox.Unavailable, "checking the ledger: %w: %s", errDamaged, found)
+	}
+	return nil
+}

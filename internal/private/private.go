@@ -1,0 +1,18 @@
+// Package private refuses files with secrets that others than their owner may read.
+package private
+
+import (
+	"io/fs"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Check returns an error unless only the owner of a file has access to it. holds names the content: "keys".
+// Errors: Invalid.
+func Check(file, holds string, info fs.FileInfo) error {
+	mode := info.Mode().Perm()
+	if mode&0o077 == 0 {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "%s holds %s and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, holds, mode, file)
+}
