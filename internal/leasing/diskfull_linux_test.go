@@ -143,3 +143,57 @@ func (w *world) fill() (acknowledged, refused []sandbox.Delivery) {
 	}
 	return acknowledged, refused
 }
+
+// TestLeasesEndOnAFullDisk fills the disk of a ledger with a reserve: conditions and new leases are refused, and leases end
+// on time all the same.
+func TestLeasesEndOnAFullDisk(t *testing.T) {
+	dir, _ := smallDisk(t, "16m")
+	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {
+		w.close()
+		w.reserve = 2 << 20
+		w.open()
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.Type, p.TTL = sandbox.TypeRPG, sandbox.Duration(10*time.Minute)
+		})
+		for i := range 20 {
+			w.acquire(fmt.Sprintf("did:plc:a%d", i))
+		}
+		filler := filepath.Join(dir, "filler")
+		fillDisk(t, filler)
+		if _, err := w.engine.Deliver(w.Context(), death("m-1", "did:plc:a0", strings.Repeat("x", 4<<20))); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Fatalf("a large condition was answered %v", err)
+		}
+		w.acquireUntilRefused()
+		if err := w.engine.Ready(w.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("it says of its readiness: %v", err)
+		}
+		later(11 * time.Minute)
+		if left := w.backend.Sandboxes(); len(left) != 0 {
+			t.Errorf("%d sandboxes are left", len(left))
+		}
+		for i := range 20 {
+			w.want(w.lease(sandbox.LeaseID(fmt.Sprintf("did:plc:a%d", i), game)), sandbox.LeaseDestroyed, sandbox.EndedByTTL)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		w.acquire(ann)
+	})
+}
+
+// fillDisk fills a disk until nothing fits.
+func fillDisk(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(page)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -36,6 +36,7 @@ type world struct {
 	workers int              // of the loop, for each backend; zero is the loop's default
 	bounds  leasing.OutputBounds
 	cleanup time.Duration // how long a loop keeps what was destroyed; zero keeps it
+	reserve int64         // of the ledger's disk
 	n       int
 }
 
@@ -67,7 +68,7 @@ func inWorldOn(t *testing.T, url string, f func(w *world)) {
 
 func (w *world) open() {
 	w.Helper()
-	store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.now, Poll: time.Hour, NoListen: true})
+	store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.now, Poll: time.Hour, NoListen: true, Reserve: w.reserve})
 	if err != nil {
 		w.Fatal(err)
 	}

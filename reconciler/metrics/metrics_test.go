@@ -49,6 +49,7 @@ var busy = counted{up: true, census: func(context.Context) (leasing.Census, erro
 func scrape(t *testing.T, source metrics.Source) string {
 	t.Helper()
 	m := metrics.New("1.2.3")
+	m.WatchLedger(func() (ledger.Fault, error) { return ledger.FaultFull, errors.New("no room") })
 	m.RequestBegan("GET /v1/leases")
 	m.RequestEnded("GET /v1/leases", 200, 3*time.Millisecond)
 	m.RequestBegan("")
@@ -82,6 +83,8 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 	for _, want := range []string{
 		`sandbox_http_request_duration_seconds_count{code="200",route="GET /v1/leases"} 1`,
 		`sandbox_http_request_duration_seconds_count{code="404",route="none"} 1`,
+		`sandbox_ledger_fault{fault="full"} 1`,
+		`sandbox_ledger_fault{fault="lost"} 0`,
 		`sandbox_http_requests_in_flight{route="GET /v1/events"} 1`,
 		`sandbox_http_requests_in_flight{route="GET /v1/leases"} 0`,
 		`sandbox_http_refusals_total{reason="token_unknown"} 1`,

@@ -1,0 +1,193 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// conditions sends conditions to a reconciler without an engine.
+type conditions struct {
+	*served
+	secret string
+	sent   int
+}
+
+func (i *install) serveConditions(change func(*reconciler.Config)) *conditions {
+	i.Helper()
+	secret := webhook.NewSecret()
+	i.write("secrets", secret+"\n")
+	return &conditions{served: i.serve(func(c *reconciler.Config) {
+		c.Docker.Host = "tcp://127.0.0.1:1"
+		change(c)
+	}), secret: secret}
+}
+
+// send sends a condition that was not sent before.
+func (c *conditions) send() error {
+	c.Helper()
+	c.sent++
+	return c.deliver(c.secret, fmt.Sprintf("m-%d", c.sent))
+}
+
+// wantRefusing checks that nothing is acknowledged, and that probes and metrics say why.
+func (c *conditions) wantRefusing(fault string) {
+	c.Helper()
+	if err := c.send(); sandbox.CodeOf(err) != sandbox.Unavailable {
+		c.Errorf("a condition was answered %v", err)
+	}
+	if code := c.probe("/readyz"); code != http.StatusServiceUnavailable {
+		c.Errorf("/readyz is answered with %d", code)
+	}
+	if code := c.probe("/livez"); code != http.StatusOK {
+		c.Errorf("/livez is answered with %d", code)
+	}
+	c.wantFault(fault)
+}
+
+// wantFault checks that the metrics show one fault, or none for "".
+func (c *conditions) wantFault(fault string) {
+	c.Helper()
+	r, err := http.NewRequestWithContext(c.Context(), http.MethodGet, "http://"+c.address+"/metrics", nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	tokens, err := os.ReadFile(c.config.TokenFile)
+	if err != nil {
+		c.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.Fields(string(tokens))[1])
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }() // only read
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, f := range []string{"lost", "damaged", "full", "read_only"} {
+		want := fmt.Sprintf("sandbox_ledger_fault{fault=%q} 0\n", f)
+		if f == fault {
+			want = fmt.Sprintf("sandbox_ledger_fault{fault=%q} 1\n", f)
+		}
+		if !strings.Contains(string(text), want) {
+			c.Errorf("the metrics do not hold %s", want)
+		}
+	}
+}
+
+func (c *conditions) wantServing() {
+	c.Helper()
+	w := &world{T: c.T}
+	w.eventually("it is ready", func() bool { return c.probe("/readyz") == http.StatusOK })
+	if err := c.send(); err != nil {
+		c.Error(err)
+	}
+	c.wantFault("")
+}
+
+// TestALedgerDeletedBeneathServeAcknowledgesNothing: what SQLite writes to a deleted file is gone at the next start.
+func TestALedgerDeletedBeneathServeAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	c := i.serveConditions(func(*reconciler.Config) {})
+	c.wantServing()
+	if err := os.Remove(i.dir + "/ledger.db"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.send(); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("a condition was answered %v", err)
+	}
+	w := &world{T: t}
+	w.eventually("it is not ready", func() bool { return c.probe("/readyz") == http.StatusServiceUnavailable })
+	c.wantRefusing("lost")
+}
+
+// TestServeStartsOnAFullDiskAndSaysSo also makes room again, and fills the disk while it is served.
+func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount a disk that is full")
+	}
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=48m"); err != nil {
+		t.Skipf("no disk can be mounted here, as in a container without the right to: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(disk, "filler")
+	onDisk := func(c *reconciler.Config) {
+		c.LedgerURL, c.StateURL = "sqlite://"+disk+"/ledger.db", "file://"+t.TempDir()
+	}
+	t.Run("made", func(t *testing.T) {
+		i := newInstall(t)
+		i.serveConditions(onDisk).wantServing()
+	})
+	fillDisk(t, filler)
+	i := newInstall(t)
+	c := i.serveConditions(onDisk)
+	c.wantRefusing("full")
+	for range 40 {
+		if err := c.send(); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("a condition was answered %v", err)
+		}
+	}
+	c.wantRefusing("full")
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	c.wantServing()
+}
+
+// fillDisk fills a disk until nothing fits.
+func fillDisk(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(page)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty says how to mend it.
+func TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"empty": "an empty file", "readable": "run `chmod 600 "} {
+		i := newInstall(t)
+		file := i.write("ledger.db", map[string]string{"empty": "", "readable": "SQLite format 3"}[name])
+		if name == "readable" {
+			if err := os.Chmod(file, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		err := reconciler.Serve(ctx, reconciler.Config{Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + file, TokenFile: i.dir + "/tokens",
+			SecretFile: i.dir + "/secrets", Logger: slog.New(slog.DiscardHandler)}, func(string) { stop() })
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: it ended with %v", name, err)
+		}
+	}
+}
