@@ -39,7 +39,7 @@ type health struct {
 	damaged error
 	// low: the reserve is in use.
 	low bool
-	// passing is a fault that ends by itself, and at the last time it was seen.
+	// passing is the last fault that ends by itself. It was seen at passingAt.
 	passing      Fault
 	passingAt    time.Time
 	passingCause error

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -58,10 +57,10 @@ func (r reserve) restore() bool {
 	return err == nil && (free == 0 || free >= 2*uint64(r.size)) && r.fill() == nil //nolint:gosec // a size is positive
 }
 
-// isFull reports whether a disk has no room left.
+// isFull reports whether SQLite found no room on its disk.
 func isFull(err error) bool {
 	failed, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (failed.Code()&0xff == sqlite3.SQLITE_FULL || failed.Code() == sqlite3.SQLITE_IOERR_SHMSIZE) || errors.Is(err, syscall.ENOSPC)
+	return ok && (failed.Code()&0xff == sqlite3.SQLITE_FULL || failed.Code() == sqlite3.SQLITE_IOERR_SHMSIZE)
 }
 
 type essentialKey struct{}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -50,13 +51,14 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	}
 	kept := newReserve(path, o.Reserve)
 	s, err := connectSQLite(ctx, path, o)
-	low := isFull(err) && kept.release()
+	full := isFull(err) || errors.Is(err, syscall.ENOSPC) // of the files that SQLite does not make
+	low := full && kept.release()
 	if low {
 		o.Logger.Error("ledger: the disk is full; only what ends leases is written until there is room", "error", err)
 		s, err = connectSQLite(ctx, path, o)
 	}
 	if err != nil {
-		if isFull(err) {
+		if full {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: its disk is full: make room and start again: %w", path, err)
 		}
 		return nil, err
@@ -267,10 +269,11 @@ func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, path string, pol
 			return
 		case <-tick.C:
 		}
-		if lost := s.checkFiles(); lost != nil && !rescued {
-			rescued = true
+		lost := s.checkFiles() != nil
+		if lost && !rescued {
 			s.tellRescue(path)
 		}
+		rescued = lost
 		var version int64
 		if err := conn.QueryRowContext(context.Background(), versionQuery).Scan(&version); err != nil {
 			s.log.Warn("ledger: watching for other processes", "error", err)

@@ -147,6 +147,9 @@ func figures(t *testing.T, engine *leasing.Engine, leases []string) (list []sand
 // copyAsOf copies a ledger to one of an older schema.
 func copyAsOf(t *testing.T, from, to string, schema int64) {
 	t.Helper()
+	if err := os.WriteFile(to, nil, 0o600); err != nil { // SQLite would let others read it
+		t.Fatal(err)
+	}
 	db, err := sql.Open("sqlite", to)
 	if err != nil {
 		t.Fatal(err)
