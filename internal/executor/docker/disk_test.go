@@ -34,16 +34,18 @@ func TestProgramsThatKeepMoreThanTheDiskAreEnded(t *testing.T) {
 	beside := w.bounded(t)
 	w.exec(t, beside, "sh", "-c", "sleep 7301 >/dev/null 2>&1 & dd if=/dev/zero of=/workspace/below bs=1M count=24 2>/dev/null")
 	t.Run("more", func(t *testing.T) { moreThanTheDisk(t, w) })
-	if got := w.exec(t, beside, "sh", "-c", "grep -l 'sleep.[7]301' /proc/[0-9]*/cmdline | wc -l; wc -c < /workspace/below"); got != "1\n25165824\n" {
+	const look = "grep -l 'sleep.[7]301' /proc/[0-9]*/cmdline | wc -l; wc -c < /workspace/below"
+	if got := w.exec(t, beside, "sh", "-c", look); got != "1\n25165824\n" {
 		t.Errorf("the sandbox beside them has %q", got)
 	}
 }
 
 func moreThanTheDisk(t *testing.T, w *world) {
 	for name, script := range map[string]string{
-		"in both directories":     "dd if=/dev/zero of=/workspace/a bs=1M count=24; dd if=/dev/zero of=/data/b bs=1M count=24",
-		"in many files":           "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=/data/$i bs=64k count=2; i=$((i+1)); done",
-		"in files without a name": "exec 3>/workspace/a 4>/data/b; rm /workspace/a /data/b; dd if=/dev/zero bs=1M count=24 >&3; dd if=/dev/zero bs=1M count=24 >&4",
+		"in both directories": "dd if=/dev/zero of=/workspace/a bs=1M count=24; dd if=/dev/zero of=/data/b bs=1M count=24",
+		"in many files":       "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=/data/$i bs=64k count=2; i=$((i+1)); done",
+		"in files without a name": "exec 3>/workspace/a 4>/data/b; rm /workspace/a /data/b; " +
+			"dd if=/dev/zero bs=1M count=24 >&3; dd if=/dev/zero bs=1M count=24 >&4",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +61,8 @@ func moreThanTheDisk(t *testing.T, w *world) {
 			if got := w.ends(t, h, "rm -rf /workspace/* /data/*; sleep 2; echo removed"); string(got.Stdout) != "removed\n" {
 				t.Errorf("removing files ended with %d: %q, %s", got.ExitCode, got.Stdout, got.Stderr)
 			}
-			if got := w.ends(t, h, "dd if=/dev/zero of=/workspace/c bs=1M count=24 2>/dev/null; sleep 2; echo written"); string(got.Stdout) != "written\n" {
+			const below = "dd if=/dev/zero of=/workspace/c bs=1M count=24 2>/dev/null; sleep 2; echo written"
+			if got := w.ends(t, h, below); string(got.Stdout) != "written\n" {
 				t.Errorf("writing again ended with %d: %q, %s", got.ExitCode, got.Stdout, got.Stderr)
 			}
 		})

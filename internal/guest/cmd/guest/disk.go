@@ -132,7 +132,8 @@ func endedForDisk(since time.Duration) bool {
 	return time.Duration(answer.DiskEnded) > since
 }
 
-const diskExceeded = "guest: disk_exceeded: /workspace and /data hold more than the sandbox's disk: its programs were ended; remove files to go on\n"
+const diskExceeded = "guest: disk_exceeded: /workspace and /data hold more than the sandbox may keep: " +
+	"its programs were ended; remove files to go on\n"
 
 // errTorn is a tree that changed under the walk, so that not all of it was seen.
 var errTorn = errors.New("directories were moved meanwhile")
