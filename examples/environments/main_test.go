@@ -46,8 +46,8 @@ var base = sync.OnceValues(func() (string, error) {
 // long skips what takes longer than make test may.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("examples with Python are played with SANDBOX_TEST_LONG=1")
+	if os.Getenv("SANDBOX_TEST_ALL") == "" {
+		t.Skip("examples with Python are played with SANDBOX_TEST_ALL=1")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 // firewall does that has dropped their state.
 func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("waits for 75 s: set SANDBOX_TEST_LONG to run it")
+		t.Skip("waits for 75 s: set SANDBOX_TEST_LONG=1, or run make test-long")
 	}
 	t.Parallel()
 	server := postgrestest.Start(t)

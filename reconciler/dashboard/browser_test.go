@@ -33,11 +33,11 @@ type chromium struct {
 	quiet bool       // complaints are expected
 }
 
-// long skips tests that need a browser unless long tests are asked for (scripts/test-dashboard prepares them).
-func long(t *testing.T) {
+// needsBrowser skips a test unless SANDBOX_TEST_ALL is set (scripts/test-dashboard prepares them).
+func needsBrowser(t *testing.T) {
 	t.Helper()
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("SANDBOX_TEST_LONG is not set")
+	if os.Getenv("SANDBOX_TEST_ALL") == "" {
+		t.Skip("needs Chromium: run scripts/test-dashboard, or make test-all")
 	}
 }
 
@@ -245,7 +245,7 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 
 func TestInChromiumALeaseIsWatchedAndExpired(t *testing.T) {
 	t.Parallel()
-	long(t)
+	needsBrowser(t)
 	w := newWorld(t)
 	l, _ := w.campaign()
 	c := w.startChromium()
@@ -283,7 +283,7 @@ func TestInChromiumALeaseIsWatchedAndExpired(t *testing.T) {
 
 func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	t.Parallel()
-	long(t)
+	needsBrowser(t)
 	axe := axeSource(t)
 	w := newWorld(t)
 	l, execID := w.campaign()
@@ -338,7 +338,7 @@ func (w *world) play(l sandbox.Lease) {
 // TestInChromiumTheKeyboardIsEnough reaches and leaves what is on a page by keys alone, and sees where it is.
 func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 	t.Parallel()
-	long(t)
+	needsBrowser(t)
 	w := newWorld(t)
 	w.campaign()
 	c := w.startChromium()

@@ -23,7 +23,7 @@ import (
 func TestUnderLoad(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("set SANDBOX_TEST_LONG=1: it makes 10,000 leases")
+		t.Skip("makes 10,000 leases: set SANDBOX_TEST_LONG=1, or run make test-long")
 	}
 	const leases, pages = 10_000, 500
 	w := newWorld(t)

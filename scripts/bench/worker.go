@@ -33,7 +33,7 @@ func worker(ctx context.Context, s *stage, _ options) ([]result, error) {
 		return nil, err
 	}
 	cmd := harness.Command(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAgainstBare$", "-benchtime", fmt.Sprintf("%dx", workerRounds), pkg)
-	cmd.Env = append(os.Environ(), "SANDBOX_TEST_LONG=1")
+	cmd.Env = append(os.Environ(), "SANDBOX_TEST_ALL=1")
 	out, err := harness.Collect(cmd)
 	if err != nil {
 		return nil, err

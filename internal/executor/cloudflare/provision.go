@@ -37,7 +37,7 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
-		return Deployment{}, sandbox.Errorf(sandbox.Failed, "cloudflare: environment %s: %w", ref.EnvironmentID, err)
+		return Deployment{}, err
 	}
 	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
 	return Deployment{

@@ -3,8 +3,9 @@ package cloudflare
 import (
 	"embed"
 	"errors"
-	"fmt"
 	"io/fs"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 //go:generate ./worker/build.sh
@@ -14,11 +15,14 @@ import (
 //go:embed embedded
 var embedded embed.FS
 
-// Script returns the Worker: one ES module, as it is uploaded.
-func Script() ([]byte, error) {
-	b, err := embedded.ReadFile("embedded/worker.js")
+// Script returns the Worker: one ES module, as it is uploaded. Errors: Invalid when this program was built without it.
+func Script() ([]byte, error) { return scriptIn(embedded) }
+
+func scriptIn(files fs.FS) ([]byte, error) {
+	b, err := fs.ReadFile(files, "embedded/worker.js")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the Cloudflare Worker: built without it: run make worker, then make build")
+		return nil, sandbox.InvalidFields("environment", []sandbox.Field{{Name: "backend",
+			Problem: "must be docker: this program was built without the Cloudflare Worker; build it with npm at hand (make build)"}})
 	}
 	return b, err
 }

@@ -56,15 +56,15 @@ type Server struct {
 	stdin   io.Writer
 }
 
-// Need skips a test unless SANDBOX_TEST_LONG is set.
+// Need skips a test unless SANDBOX_TEST_ALL is set.
 func Need(t testing.TB) {
 	t.Helper()
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_LONG=1, or run make test-all")
+	if os.Getenv("SANDBOX_TEST_ALL") == "" {
+		t.Skip("needs Node.js and the built Worker: run make worker and set SANDBOX_TEST_ALL=1, or run make test-all")
 	}
 }
 
-// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_LONG is set; then it fails it
+// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_ALL is set; then it fails it
 // where Node.js or a build is missing, and says what to do.
 func Start(t testing.TB, cfg Config) *Server {
 	t.Helper()
