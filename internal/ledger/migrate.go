@@ -45,6 +45,8 @@ type identity struct {
 	// BackedUpAt is when a backup was taken, RestoredAt when the ledger was last made of one.
 	BackedUpAt Time
 	RestoredAt Time
+	// GenerationFloor: every generation from now on is above it.
+	GenerationFloor int64
 }
 
 func (identity) TableName() string { return "ledgers" }

@@ -73,15 +73,21 @@ func NoteRestored(ctx context.Context, rawURL string, o Options) (r Restored, er
 	r.LedgerID = s.ID()
 	return r, s.Write(ctx, func(tx *Tx) error {
 		r.At = tx.Now.Time()
-		var last sandbox.EventType
-		if err := tx.db.Raw("SELECT type FROM events ORDER BY id DESC LIMIT 1").Scan(&last).Error; err != nil {
-			return unavailable("reading the ledger's last event", err)
-		}
-		if err := comeToLife(tx); err != nil || last == sandbox.EventRestored {
-			return err
-		}
-		return tx.tellRestored(restored{})
+		return tx.noteRestored()
 	})
+}
+
+// noteRestored notes that the ledger was put back by other means than Restore, and tells it unless that was the last
+// thing that it told.
+func (tx *Tx) noteRestored() error {
+	var last sandbox.EventType
+	if err := tx.db.Raw("SELECT type FROM events ORDER BY id DESC LIMIT 1").Scan(&last).Error; err != nil {
+		return unavailable("reading the ledger's last event", err)
+	}
+	if err := comeToLife(tx); err != nil || last == sandbox.EventRestored {
+		return err
+	}
+	return tx.tellRestored(restored{})
 }
 
 // RestoredAt is when the ledger was last made of a backup, 0 when it never was. What its backends have from

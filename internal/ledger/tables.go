@@ -12,7 +12,7 @@ import (
 
 // tables are all that a ledger has, each after those that it refers to.
 var tables = []string{
-	"ledgers", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
+	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
 	"deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
 	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
 }

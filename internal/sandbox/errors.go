@@ -77,6 +77,8 @@ const (
 	ReasonOtherSettings   Reason = "other_settings"
 	ReasonOtherGeneration Reason = "other_generation"
 	ReasonOtherInstance   Reason = "other_backend_instance"
+	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
+	ReasonLedgerBehind    Reason = "ledger_behind"
 	ReasonOtherBody       Reason = "other_body"
 	ReasonActiveLeases    Reason = "active_leases"
 	ReasonImageNotFound   Reason = "image_not_found"

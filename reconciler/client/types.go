@@ -316,6 +316,8 @@ const (
 	ReasonOtherSettings   = sandbox.ReasonOtherSettings
 	ReasonOtherGeneration = sandbox.ReasonOtherGeneration
 	ReasonOtherInstance   = sandbox.ReasonOtherInstance
+	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
+	ReasonLedgerBehind    = sandbox.ReasonLedgerBehind
 	ReasonOtherBody       = sandbox.ReasonOtherBody
 	ReasonActiveLeases    = sandbox.ReasonActiveLeases
 	ReasonImageNotFound   = sandbox.ReasonImageNotFound

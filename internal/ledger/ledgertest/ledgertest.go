@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("StepsOfTheClockRemoveNothingEarly", s.retentionAcrossSteps)
 	t.Run("SamplesOfUsageAreApartAndOfOneClock", s.usageSamples)
 	t.Run("OldRowsAreRemovedAndNoOthers", s.oldRows)
+	t.Run("ALedgerThatIsOlderThanItsInstanceIssuesNoGenerationTwice", s.witness)
 	t.Run("AStepOfTheClockMovesWhatLives", s.clockSteps)
 	t.Run("TimeThatPassedIsNotAStep", s.suspended)
 	t.Run("AStepIsDealtWithOnce", s.clockStepsOnce)

@@ -1,0 +1,12 @@
+-- +goose Up
+-- +goose StatementBegin
+-- The witness on each backend instance: a number that only grows, and what of it the instance is known to have.
+CREATE TABLE witnesses (
+    instance  TEXT COLLATE "C" PRIMARY KEY,
+    issued    BIGINT NOT NULL, -- the last number; each generation of a lease takes one
+    witnessed BIGINT NOT NULL, -- the last number that the instance is known to have; 0: none
+    found     BIGINT NOT NULL  -- a number that it has and this ledger never issued: the ledger is older; 0: none
+);
+-- Every generation from now on is above it.
+ALTER TABLE ledgers ADD COLUMN generation_floor BIGINT NOT NULL DEFAULT 0;
+-- +goose StatementEnd
