@@ -65,7 +65,9 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.F
 	})
 	var list []sandbox.Leftover
 	for _, v := range found.Volumes {
-		list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		if v.Labels[labelRole] != string(roleWitness) { // it goes with the ledger's last environment
+			list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		}
 	}
 	return list, err
 }

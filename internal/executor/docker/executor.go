@@ -3,6 +3,7 @@
 //
 //	environment   seed image and guest volume     made at Provision, by name found again
 //	              gateway and its volume          where the network is restricted
+//	ledger        its witness, an empty volume    replaced with each generation of a lease
 //	sandbox       container, volumes for /workspace and /data
 //	              network                         where the network is full
 //
@@ -69,6 +70,8 @@ type Executor struct {
 	volumes map[string]string
 	links   map[sandbox.EnvironmentRef]*link // to gateways
 	clocks  map[string]engineClock           // of each engine seen
+	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
+	numbers map[witnessed][]int64
 }
 
 var _ sandbox.Executor = (*Executor)(nil)
@@ -103,7 +106,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		life: life, end: end, api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls), gates: gates{of: make(map[string]*gate)},
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
-		links: make(map[sandbox.EnvironmentRef]*link), clocks: make(map[string]engineClock),
+		links: make(map[sandbox.EnvironmentRef]*link), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64),
 	}
 	e.Guests = helper.New(sandbox.Docker, e.help)
 	return e, nil

@@ -15,12 +15,15 @@ func (e *Executor) Instance(ctx context.Context) (string, error) {
 	return info.ID, err
 }
 
-// engineOf returns the engine that answers now, if it is the one that a handle names.
+// engineOf returns the engine that answers now, if it is the one that a handle names: by its id and by what ledgers left.
 // Errors: Unavailable, with ReasonOtherInstance when it is another.
 func (e *Executor) engineOf(ctx context.Context, instance string) (dockerapi.Info, error) {
 	info, err := e.engine(ctx)
 	if err == nil && info.ID != instance {
 		err = e.otherInstance(info.ID, instance)
+	}
+	if err == nil {
+		err = e.recognize(ctx, instance)
 	}
 	return info, err
 }

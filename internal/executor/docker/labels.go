@@ -47,6 +47,7 @@ const (
 	roleGateway   role = "gateway"
 	roleEgress    role = "egress"        // the volume with the gateway's sockets
 	roleProgram   role = "gateway-image" // holds the gateway's program
+	roleWitness   role = "witness"       // tells the engine from its clones
 )
 
 // idPattern is what ids may look like to be part of a name on the engine.

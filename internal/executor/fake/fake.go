@@ -49,13 +49,15 @@ const (
 	OpEgressLog    Op = "egress_log"
 	OpMeter        Op = "meter"
 	OpWatch        Op = "watch"
+	OpWitness      Op = "witness"
+	OpLeaveWitness Op = "leave_witness"
 )
 
 // Ops returns all operations.
 func Ops() []Op {
 	return []Op{OpInstance, OpCheck, OpProvision, OpMend, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpRenew, OpKill, OpExec,
 		OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpIncarnations, OpLeftovers, OpRemove,
-		OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpMeter, OpWatch}
+		OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpMeter, OpWatch, OpWitness, OpLeaveWitness}
 }
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -72,8 +74,10 @@ type Executor struct {
 	objects   map[string]sandbox.Leftover       // what is beside sandboxes, by name
 	broken    map[sandbox.EnvironmentRef]string // what Mend finds
 	changed   map[sandbox.EnvironmentRef][]sandbox.Difference
-	egress    map[sandbox.EnvironmentRef][]sandbox.EgressRecord
-	metered   []sandbox.Metered // nil: it counts nothing itself
+	// witnesses are the numbers that ledgers left on the instance, expected those that this program knows of.
+	witnesses, expected map[string]int64
+	egress              map[sandbox.EnvironmentRef][]sandbox.EgressRecord
+	metered             []sandbox.Metered // nil: it counts nothing itself
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty unless it records or remembers
@@ -123,7 +127,8 @@ func New(instance string, now func() time.Time) *Executor {
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
 		removed: make(map[string]*record), grace: -1,
-		changed: make(map[sandbox.EnvironmentRef][]sandbox.Difference),
+		changed:   make(map[sandbox.EnvironmentRef][]sandbox.Difference),
+		witnesses: make(map[string]int64), expected: make(map[string]int64),
 	}
 }
 
@@ -435,9 +440,13 @@ func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
 		return err
 	}
 	x.mu.Lock()
-	if instance != "" && instance != x.instance {
-		defer x.mu.Unlock()
-		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).WithReason(sandbox.ReasonOtherInstance)
+	err := x.confirm(instance)
+	if err == nil && instance != "" {
+		err = x.recognize()
+	}
+	if err != nil {
+		x.mu.Unlock()
+		return err
 	}
 	x.keepTime()
 	return nil

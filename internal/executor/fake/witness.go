@@ -1,0 +1,111 @@
+package fake
+
+import (
+	"context"
+	"maps"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+var _ sandbox.Witnesser = (*Executor)(nil)
+
+// Witness implements sandbox.Witnesser.
+func (x *Executor) Witness(ctx context.Context, ledgerID, instance string) (int64, error) {
+	if err := x.fault(ctx, OpWitness); err != nil {
+		return 0, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.confirm(instance); err != nil {
+		return 0, err
+	}
+	n := x.witnesses[ledgerID]
+	x.expected[ledgerID] = max(x.expected[ledgerID], n)
+	return n, nil
+}
+
+// LeaveWitness implements sandbox.Witnesser.
+func (x *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
+	if err := x.fault(ctx, OpLeaveWitness); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.confirm(instance); err != nil {
+		return err
+	}
+	x.witnesses[ledgerID] = max(x.witnesses[ledgerID], n)
+	x.expected[ledgerID] = max(x.expected[ledgerID], n)
+	return nil
+}
+
+// RemoveWitness implements sandbox.Witnesser.
+func (x *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
+	if err := x.fault(ctx, OpLeaveWitness); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.confirm(instance); err != nil {
+		return err
+	}
+	for _, numbers := range []map[string]int64{x.witnesses, x.expected} {
+		if numbers[ledgerID] <= n {
+			delete(numbers, ledgerID)
+		}
+	}
+	return nil
+}
+
+// confirm returns an error where another instance answers. Its caller has the lock.
+func (x *Executor) confirm(instance string) error {
+	if instance != "" && instance != x.instance {
+		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	return nil
+}
+
+// recognize returns an error where a clone answers. Its caller has the lock.
+func (x *Executor) recognize() error {
+	for ledgerID, n := range x.expected {
+		if x.witnesses[ledgerID] < n {
+			return sandbox.Errorf(sandbox.Unavailable, "instance %s answers without number %d of ledger %s", x.instance, n, ledgerID).WithReason(sandbox.ReasonOtherInstance)
+		}
+	}
+	return nil
+}
+
+// Witnesses returns the numbers that ledgers left, by ledger.
+func (x *Executor) Witnesses() map[string]int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return maps.Clone(x.witnesses)
+}
+
+// PruneWitnesses removes all numbers that ledgers left, behind their back.
+func (x *Executor) PruneWitnesses() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.witnesses)
+}
+
+// BecomeClone makes another machine answer from now on, one with the same id and with nothing on it. The returned
+// function makes the first one answer again.
+func (x *Executor) BecomeClone() (back func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	boxes, objects, witnesses := x.boxes, x.objects, x.witnesses
+	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]sandbox.Leftover), make(map[string]int64)
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.boxes, x.objects, x.witnesses = boxes, objects, witnesses
+	}
+}
+
+// Reopen makes this executor another program's, which has not seen the instance yet.
+func (x *Executor) Reopen() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.expected)
+}
