@@ -53,9 +53,11 @@ type beginning struct {
 
 // accept returns the agent's living lease, or stores its next generation.
 func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
-	err = e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		b.sandboxID, b.first, b.isNew, err = e.findOrBegin(tx, a, warm)
-		return err
+	err = e.reaching(ctx, func() error {
+		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			b.sandboxID, b.first, b.isNew, err = e.findOrBegin(tx, a, warm)
+			return err
+		})
 	})
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
 		// The refusal has taken back what its transaction told of the budget.
@@ -146,7 +148,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id st
 	if err != nil {
 		return "", nil, false, err
 	}
-	var generation int64 = 1
+	var last int64
 	if l != nil {
 		s, held, err := currentOf(tx, leaseID)
 		if err != nil {
@@ -163,13 +165,20 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id st
 				return "", nil, false, err
 			}
 		}
-		generation = l.Generation + 1
+		last = l.Generation
 	}
 	spec := a.Settings.Apply(env.Spec)
 	if err := mayLease(env, spec); err != nil {
 		return "", nil, false, err
 	}
 	if err := mayHold(tx, env.ID, a.Tenant); err != nil {
+		return "", nil, false, err
+	}
+	if err := e.answers(env.Backend, env.Instance); err != nil {
+		return "", nil, false, err
+	}
+	generation, err := tx.NextGeneration(env.Instance, last)
+	if err != nil {
 		return "", nil, false, err
 	}
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)

@@ -11,7 +11,7 @@ import (
 )
 
 // Adopt implements sandbox.Maintenance. Each sandbox is adopted on its own, with the checks in the
-// transaction that makes its row.
+// transaction that makes its row. Once all were, the instances are the ledger's own, whatever their witness.
 func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.AdoptReport{}, err
@@ -37,6 +37,14 @@ func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ado
 			report.Sandboxes = append(report.Sandboxes, f.report())
 		}
 	}
+	if r.DryRun || r.EnvironmentID != "" || r.LedgerID != e.store.ID() {
+		return report, nil
+	}
+	for _, b := range backends {
+		if err := e.acceptInstance(ctx, e.backends[b]); err != nil {
+			return report, asError(fmt.Errorf("adopt: %w", err))
+		}
+	}
 	return report, nil
 }
 
@@ -58,12 +66,12 @@ func (e *Engine) foundlings(ctx context.Context, b sandbox.Backend, r sandbox.Ad
 	if err != nil {
 		return nil, err
 	}
-	instance, err := x.reach(ctx)
+	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	instance, err := x.Executor.Instance(bounded) // also one that is not recognized
 	if err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
 	listed, err := x.List(bounded, r.LedgerID)
 	if err != nil {
 		return nil, err
@@ -273,6 +281,9 @@ func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, id, instanc
 		if sandbox.CodeOf(err) == sandbox.Conflict {
 			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", id, "ledger", label, "error", err)
 			continue
+		}
+		if err == nil {
+			err = x.withdrawLost(ctx, label, instance)
 		}
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 type backend struct {
 	sandbox.Executor
 	engine    *Engine   // owns the questions
+	witness   *witness  // nil where an instance's id is its own
 	unmetered sync.Once // logs that usage is not compared
 	link      atomic.Pointer[link]
 

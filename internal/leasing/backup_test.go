@@ -319,6 +319,9 @@ func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.open()
+		if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{}); err != nil {
+			w.Fatal(err)
+		}
 		if l := w.acquire(bob); l.SandboxID == since.SandboxID {
 			w.Error("one agent's sandbox was given to another")
 		}

@@ -150,6 +150,16 @@
 // Only the holder of the row's claim may change phase because of an action. Observations (Look)
 // change phase only while nobody holds a claim and no event was added since the row was read.
 //
+// # Instances
+//
+// A backend instance is known by its id and, where clones share that, by the witness that the ledger left on it
+// (witness.go). Each generation takes the next number in the transaction that makes it; the step that makes it usable
+// leaves the number on the instance, beside the spawn or assign, and succeeds only with it. So an instance shows at
+// least the number of every generation that was ever usable, and a ledger that is older than that begins no lease.
+//
+// Nothing is claimed, and nothing is begun, for an instance that this engine does not reach: another replica may. An
+// environment moves to another instance only when that is named.
+//
 // # Failure handling
 //
 //	the process dies          its claims are not extended and run out after 8 s; the next worker
@@ -161,7 +171,10 @@
 //	                          and the steps of others, go on
 //	the backend is away       nothing changes; attempts grow with backoff up to 30 s; all are
 //	                          tried at once when the connection is back
-//	another instance answers  the same: Unavailable, and never gone or vanished
+//	another instance answers  the same: Unavailable, and never gone or vanished. So does a clone of the instance,
+//	                          or an older copy of it, until adopt accepts that
+//	the ledger is put back    it is noticed by the witness: leases that live go on and end, none begins and nothing is
+//	by a copy                 swept until adopt; the next generations are above all that were usable
 //	the answer was lost       the same: the action is taken again
 //	a post-start command      the same as a spawn that failed for good; a lease of a pool's sandbox is not
 //	fails                     tried with another one, where it would fail as well

@@ -41,6 +41,9 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := e.mustReach(ctx, s.Backend, s.Instance); err != nil {
+		return false, err
+	}
 	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	obs, err := x.Inspect(bounded, e.handle(s))

@@ -108,7 +108,10 @@ func New(c Config) (*Engine, error) {
 		state: c.State, bounds: c.KeptOutput.withDefaults(), saving: make(chan struct{}, savers),
 	}
 	for _, x := range c.Executors {
-		e.backends[x.Backend()] = &backend{Executor: x, engine: e}
+		if _, taken := e.backends[x.Backend()]; taken {
+			return nil, sandbox.Errorf(sandbox.Invalid, "leasing: two executors of the backend %s: an engine drives one instance of a kind; run a replica for the other one", x.Backend())
+		}
+		e.backends[x.Backend()] = &backend{Executor: x, engine: e, witness: e.witnessOf(x)}
 		e.books[x.Backend()] = pricing.Free()
 	}
 	for b, book := range c.PriceBooks {

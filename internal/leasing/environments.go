@@ -33,6 +33,10 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
+	if p.Instance != "" && p.Instance != instance {
+		return sandbox.Environment{}, sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
+			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
+	}
 	if err := e.host.Check("environment "+p.ID, p.HostAccess); err != nil {
 		return sandbox.Environment{}, err
 	}
@@ -49,6 +53,9 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 			err = createEnvironment(tx, row, p, instance)
 		} else {
 			err = e.changeEnvironment(tx, *row, p, instance)
+		}
+		if err == nil && x.witness != nil {
+			err = tx.IssueWitness(instance)
 		}
 		if err != nil {
 			return err
@@ -133,6 +140,9 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).WithReason(sandbox.ReasonOtherOwner)
 	case p.Epoch != 0 && p.Epoch < row.Epoch:
 		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
+	case p.Backend == row.Backend && instance != row.Instance && p.Instance == "":
+		return conflict("is on %s instance %s, and instance %s answers here: nothing was changed. Connect to that one, or ask a reconciler that reaches it; "+
+			"to move the environment, name %s as its instance", row.Backend, row.Instance, instance, instance).WithReason(sandbox.ReasonOtherInstance)
 	}
 	rows, err := tx.LeasedSandboxes(p.ID)
 	if err != nil {

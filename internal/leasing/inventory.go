@@ -47,6 +47,9 @@ func (e *Engine) takeInventory(ctx context.Context, b sandbox.Backend) (*invento
 	}
 	bounded, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
+	if err := x.recognize(bounded, v.instance); err != nil { // it may have lost the witness since
+		return nil, err
+	}
 	if v.listed, err = x.List(bounded, e.store.ID()); err != nil {
 		return nil, err
 	}

@@ -152,7 +152,11 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 		err := e.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, provisionTimeout(x))
 			defer cancel()
-			if err := x.Provision(bounded, e.environmentRef(p.ID, instance), p.EnvironmentSpec); err != nil {
+			err := x.Provision(bounded, e.environmentRef(p.ID, instance), p.EnvironmentSpec)
+			if err == nil {
+				_, err = x.attest(bounded, instance)
+			}
+			if err != nil {
 				return e.abandon(claimed, x, p.ID, instance, claim, asError(err))
 			}
 			return nil
@@ -213,6 +217,9 @@ func (e *Engine) deprovision(ctx context.Context, x *backend, id, instance, clai
 	failed := x.Deprovision(bounded, e.environmentRef(id, instance))
 	if failed == nil {
 		failed = e.deprovisionAdopted(bounded, x, id, instance)
+	}
+	if failed == nil {
+		failed = e.withdraw(bounded, x, instance, id)
 	}
 	err := e.settleEnvironment(ctx, id, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 		if row.Status = sandbox.EnvironmentDeleting; failed != nil {

@@ -21,6 +21,11 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			return nil
 		}
 		s.ClaimedFor, s.ClaimedUntil = "", 0
+		if out.attested > 0 {
+			if err := tx.Witnessed(s.Instance, out.attested); err != nil {
+				return err
+			}
+		}
 		if out.stuck {
 			s.ClaimedFor = string(actSave) // as if its process had died
 		}

@@ -22,6 +22,8 @@ const (
 	resolvedWanted    = "the ledger wants it now"
 	// howToAdopt is for whoever finds sandboxes of a ledger that was emptied or restored.
 	howToAdopt = "this ledger never knew a sandbox and destroys nothing: take it in with `terraform-provider-sandbox reconciler adopt`, or remove it by hand"
+	// olderThanInstance is for operators of a ledger that was put back by a copy.
+	olderThanInstance = "this ledger is older than what it left on the instance, and destroys nothing there until `terraform-provider-sandbox reconciler adopt`"
 	// newerThanBackup is for whoever finds sandboxes that were made after the backup of which the ledger was made.
 	newerThanBackup = "it is from before this ledger was restored from a backup, which does not know it: take it in with `terraform-provider-sandbox reconciler adopt`, or have it destroyed with `adopt --end`"
 )
@@ -83,6 +85,7 @@ func (v *inventory) destroyAll(ctx context.Context, all []swept) error {
 // spared is what the sweep must not judge.
 type spared struct {
 	all      bool        // the ledger never knew a sandbox: it was emptied, or is another
+	behind   bool        // the ledger is older than the instance
 	restored ledger.Time // when it was made of a backup: sandboxes from before may have been made after that
 }
 
@@ -91,6 +94,8 @@ func (p spared) why(s stray) string {
 	switch {
 	case p.all && !s.ofKnown:
 		return howToAdopt
+	case p.behind:
+		return olderThanInstance
 	case s.seen.Kind == sandbox.DriftOrphan && ledger.At(s.createdAt) < p.restored:
 		return newerThanBackup
 	}
@@ -105,6 +110,11 @@ func (v *inventory) judge(ctx context.Context) (strays []stray, spare spared, er
 			return err
 		}
 		spare.all = !knew
+		known, err := tx.Witness(v.instance)
+		if err != nil {
+			return err
+		}
+		spare.behind = known.Behind()
 		if spare.restored, err = tx.RestoredAt(); err != nil {
 			return err
 		}

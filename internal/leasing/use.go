@@ -38,9 +38,11 @@ func (e *Engine) enterFor(ctx context.Context, r sandbox.LeaseRef, ttl time.Dura
 	for {
 		u := &use{engine: e, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(ttl)}
 		var ready bool
-		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-			ready, err = u.hold(tx, r, begin)
-			return err
+		err := e.reaching(ctx, func() error {
+			return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+				ready, err = u.hold(tx, r, begin)
+				return err
+			})
 		})
 		if err != nil {
 			return nil, err
@@ -80,6 +82,9 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, begin note) (bool, error) 
 	}
 	if !live(s, held, tx.Now) {
 		return false, errEnded(s, held, tx.Now)
+	}
+	if err := u.engine.answers(s.Backend, s.Instance); err != nil {
+		return false, err
 	}
 	u.row = *s
 	if !usable(s, tx.Now) {

@@ -48,11 +48,23 @@ func dropClaimed(err error) error {
 }
 
 // claim reserves a sandbox for its next step, or for the wanted one where that makes sense; it
-// returns nil when there is nothing to do. Errors: errClaimed.
-func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*task, error) {
-	var t *task
+// returns nil when there is nothing to do. Errors: errClaimed; Unavailable where its instance is not reached.
+func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (t *task, err error) {
+	err = e.reaching(ctx, func() (err error) {
+		t, err = e.claimReached(ctx, sandboxID, want)
+		return err
+	})
+	return t, err
+}
+
+// claimReached is claim, for a sandbox whose instance was reached. Errors: also awayError.
+func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action) (*task, error) {
+	var (
+		t    *task
+		away error
+	)
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		t = nil
+		t, away = nil, nil
 		s, held, err := sandboxAndHold(tx, sandboxID)
 		if err != nil {
 			return err
@@ -83,6 +95,9 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 		case wanted == next && s.DueAt > tx.Now:
 			return nil // it waits for a retry
 		}
+		if away = e.answers(s.Backend, s.Instance); away != nil {
+			return tx.SaveSandbox(s) // its end, if it has come, is recorded
+		}
 		if wanted == actSleep {
 			s.StopReason = stopReason(s, next)
 		}
@@ -96,6 +111,9 @@ func (e *Engine) claim(ctx context.Context, sandboxID string, want action) (*tas
 			e.release(t)
 		}
 		return nil, err
+	}
+	if away != nil {
+		return nil, away
 	}
 	e.keep(t)
 	return t, nil
@@ -185,6 +203,8 @@ type outcome struct {
 	// sampled: there is a reading.
 	sampled bool
 	life
+	// attested is the witness's number that its instance has, 0 where nothing was left.
+	attested int64
 	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
 	rest *sandbox.Observation
 	// restored is what /data was filled with, saved what was stored of it.
@@ -207,9 +227,9 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	var out outcome
 	switch t.action {
 	case actSpawn:
-		out = e.spawn(ctx, x, t, h)
+		out = e.attested(ctx, x, t, func() outcome { return e.spawn(ctx, x, t, h) })
 	case actAssign:
-		out = e.assign(ctx, x, t, h)
+		out = e.attested(ctx, x, t, func() outcome { return e.assign(ctx, x, t, h) })
 	case actSleep:
 		out = e.sample(ctx, x, h)
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)

@@ -284,6 +284,9 @@ type PutEnvironment struct {
 	CreateOnly bool `json:"create_only,omitempty"`
 	// Tenant is who asks, nil for the operator. The service's face sets it; no request says it.
 	Tenant *Tenant `json:"-"`
+	// Instance is the backend instance that the environment is to be on; empty means the one that it is on, and for a
+	// new environment the one that answers. Only by naming it, an environment moves from one instance to another.
+	Instance string `json:"instance,omitempty" doc:"Backend instance to be on. Naming another one than before moves the environment, which needs its leases to be over."`
 }
 
 // Validate checks the request after defaults are filled in. Errors: Invalid.

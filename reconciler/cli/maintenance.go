@@ -67,7 +67,10 @@ Their environments must exist: create them first. Each keeps its generation and 
 was made with, and is paid for from now on. Give --ledger only for a ledger that is lost: no two
 living ledgers may have the same sandbox. What was made for a warm pool is adopted with --end only:
 whether a lease has had it since is not known. What is not adopted under this ledger's own label is
-destroyed by a later sweep, unless it is from before the ledger was restored.`,
+destroyed by a later sweep, unless it is from before the ledger was restored.
+
+Without --environment and --ledger it also accepts the backend instances as they are: a ledger that was put back by a copy begins
+leases again, with generations above all that it does not know of; and what it has on an instance that was wiped is vanished.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)

@@ -73,6 +73,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	owner := r.Provider.NewOwner()
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
 		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values, CreateOnly: true,
+		Instance: m.Instance.ValueString(), // "" while it is unknown
 	})
 	if err != nil {
 		resp.Diagnostics.Append(createFailed(failed, m, err)...)
@@ -181,6 +182,8 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("secrets"), &sent)...)
 	values, diags := secretValues(ctx, secrets, sent)
 	resp.Diagnostics.Append(diags...)
+	var instance types.String // as configured: the plan repeats the state's, also when the backend changes
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("instance"), &instance)...)
 	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
@@ -196,6 +199,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
 		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values,
+		Instance: instance.ValueString(),
 	})
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, place)...)
@@ -203,8 +207,8 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	planned := m
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
-	// A game may end between plan and apply, and an update moves an environment without sandboxes
-	// to the engine that answers. What was planned stands; the next Read tells.
+	// A game may end between plan and apply, and a change of the backend changes the instance. What was planned
+	// stands; the next Read tells.
 	m.Status, m.EndedBy, m.EndedAt, m.Instance = planned.Status, planned.EndedBy, planned.EndedAt, planned.Instance
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }

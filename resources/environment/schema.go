@@ -146,10 +146,17 @@ func computedAttributes() map[string]schema.Attribute {
 		"id":        stable("The same as `name`."),
 		"owner":     stable("Who may change the environment: an id that was issued to this object when it was created."),
 		"ledger_id": stable("Ledger that the environment is kept in. With another ledger behind the provider, a plan is an error and not a removal."),
-		"instance":  stable("Backend instance that the environment is on, for Docker the engine's id."),
-		"status":    stable("`open`; `ended` once a condition ended the environment for new leases; `deleting` once its removal has begun and not come to its end, which replaces it."),
-		"ended_by":  stable("Condition that ended the environment."),
-		"ended_at":  stable("When it ended, RFC 3339 in UTC."),
+		"instance": schema.StringAttribute{
+			MarkdownDescription: "Backend instance that the environment is on, for Docker the engine's id. Default: the one that answers when the environment is created. " +
+				"When another one answers, an apply is an error. To move the environment there, set this to its id (`docker info --format '{{.ID}}'`) once its leases are over.",
+			Optional:      true,
+			Computed:      true,
+			PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+			Validators:    []validator.String{stringvalidator.LengthAtLeast(1)},
+		},
+		"status":   stable("`open`; `ended` once a condition ended the environment for new leases; `deleting` once its removal has begun and not come to its end, which replaces it."),
+		"ended_by": stable("Condition that ended the environment."),
+		"ended_at": stable("When it ended, RFC 3339 in UTC."),
 		"estimated_monthly_cost_usd": schema.StringAttribute{
 			MarkdownDescription: "What a month of 30 days is expected to cost in US dollars, known at plan: `expected_usage` at the prices of the provider's `docker.price_book`, after what the plan's fee includes. " +
 				"Null without `expected_usage`, `0.00` without a price book. What was really used is in the `sandbox_cost` data source.",

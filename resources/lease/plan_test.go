@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -44,6 +45,26 @@ func TestAccLeaseEngineAway(t *testing.T) {
 			{Config: away + leased(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
 			{Config: away + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
+		},
+	})
+}
+
+// TestAccLeasePlanOnACloneOfTheEngine has a machine with the engine's id, and without the sandbox, answer a plan.
+func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
+	t.Parallel()
+	w, p := providertest.New(t), dockertest.NewProxy(t)
+	config := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    host = %q\n  }\n}\n", w.LedgerURL, p.Host()) + leased(w, "")
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{
+				PreConfig: func() {
+					p.Set(dockertest.Clone(func(what string) { t.Errorf("the clone is asked for %s", what) }))
+				},
+				Config: config, PlanOnly: true, ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*clone.*Terraform's\s+state\s+was\s+kept`),
+			},
+			{PreConfig: func() { p.Set(nil) }, Config: config, PlanOnly: true}, // it lives: nothing is planned
 		},
 	})
 }

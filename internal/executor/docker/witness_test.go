@@ -5,9 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/volume"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -89,8 +87,8 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 // witnesses names the volumes of a ledger's witness.
 func witnesses(t *testing.T, ledgerID string) (names []string) {
 	t.Helper()
-	found, err := dockertest.Engine(t).VolumeList(t.Context(), volume.ListOptions{Filters: filters.NewArgs(
-		filters.Arg("label", "io.sandbox-lease.ledger="+ledgerID), filters.Arg("label", "io.sandbox-lease.role=witness"))})
+	found, err := dockertest.Engine(t).VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: dockerapi.NewFilters(
+		dockerapi.Filter("label", "io.sandbox-lease.ledger="+ledgerID), dockerapi.Filter("label", "io.sandbox-lease.role=witness"))})
 	must(t, err)
 	for _, v := range found.Volumes {
 		names = append(names, v.Name)
