@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -45,6 +46,9 @@ func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*san
 			}
 		}
 		if err := w.x.Deprovision(ctx, w.ref); err != nil {
+			t.Error(err)
+		}
+		if err := w.x.RemoveWitness(ctx, w.ref.LedgerID, w.ref.Instance, math.MaxInt64); err != nil {
 			t.Error(err)
 		}
 		for _, left := range leftovers(t, w.ref.LedgerID) {
