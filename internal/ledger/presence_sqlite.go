@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,13 @@ func showOn(path, process string) (leave func() error, err error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: locking %s: %w", path, file, err)
 	}
-	return func() error { return errors.Join(os.Remove(file), lock.Close()) }, nil
+	return func() error {
+		err := os.Remove(file)
+		if errors.Is(err, fs.ErrNotExist) { // deleted beneath this process, with the ledger
+			err = nil
+		}
+		return errors.Join(err, lock.Close())
+	}, nil
 }
 
 // ended implements database: it looks at all processes that did not close the ledger.

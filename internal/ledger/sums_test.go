@@ -156,11 +156,7 @@ func copyAsOf(t *testing.T, from, to string, schema int64) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1) // ATTACH is of one connection
-	migrations, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations/sqlite"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := migrations.UpTo(t.Context(), schema); err != nil {
+	if err := ledger.MigrateTo(t.Context(), goose.DialectSQLite3, db, schema); err != nil {
 		t.Fatal(err)
 	}
 	exec := func(query string, args ...any) {

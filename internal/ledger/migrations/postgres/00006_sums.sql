@@ -1,7 +1,7 @@
 -- +goose Up
 -- +goose StatementBegin
 -- A program without these sums would count usage and leave them as they are.
-UPDATE ledgers SET min_reader = 7;
+UPDATE ledgers SET min_reader = 6;
 
 -- What each environment's ended usage of a month cost, gross, in nano-US-dollars: the sum of its cost_days.
 CREATE TABLE cost_months (

@@ -3,8 +3,8 @@
 -- +goose StatementBegin
 -- What tenants may do: whose agents share a state, ceilings of tokens, and how much output is kept.
 
--- A program of schema 3 would share the states of agents between all tokens, and not count the output that is kept.
-UPDATE ledgers SET min_reader = 4;
+-- A program of schema 2 would share the states of agents between all tokens, and not count the output that is kept.
+UPDATE ledgers SET min_reader = 3;
 
 -- Whose leases share the states of agents: JSON list of patterns, sandbox.StateNamespace; NULL: the operator's.
 ALTER TABLE sandboxes ADD COLUMN state_namespace TEXT;
@@ -15,35 +15,35 @@ ALTER TABLE sandboxes ADD COLUMN state_source TEXT NOT NULL DEFAULT '';
 ALTER TABLE tokens ADD COLUMN ceiling TEXT NOT NULL DEFAULT '{}';
 
 -- Since when what a command has written, or the recording of a session, is no longer kept; 0 while it is.
-ALTER TABLE execs ADD COLUMN dropped_at INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE sessions ADD COLUMN dropped_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE execs ADD COLUMN dropped_at BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN dropped_at BIGINT NOT NULL DEFAULT 0;
 
 -- What is kept of each command that has ended and of each session's recording. The oldest goes first.
 CREATE TABLE kept_outputs (
-    sandbox_id     TEXT NOT NULL REFERENCES sandboxes (id),
-    kind           TEXT NOT NULL CHECK (kind IN ('exec', 'session')),
-    id             TEXT NOT NULL, -- of the command or the session
-    lease_id       TEXT NOT NULL,
-    environment_id TEXT NOT NULL,
+    sandbox_id     TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
+    kind           TEXT COLLATE "C" NOT NULL CHECK (kind IN ('exec', 'session')),
+    id             TEXT COLLATE "C" NOT NULL, -- of the command or the session
+    lease_id       TEXT COLLATE "C" NOT NULL,
+    environment_id TEXT COLLATE "C" NOT NULL,
     -- When it was written last.
-    kept_at        INTEGER NOT NULL,
-    bytes          INTEGER NOT NULL,
+    kept_at        BIGINT NOT NULL,
+    bytes          BIGINT NOT NULL,
     PRIMARY KEY (sandbox_id, kind, id)
-) WITHOUT ROWID;
+);
 CREATE INDEX kept_outputs_lease ON kept_outputs (lease_id, kept_at);
 CREATE INDEX kept_outputs_environment ON kept_outputs (environment_id, kept_at);
 CREATE INDEX kept_outputs_oldest ON kept_outputs (kept_at);
 
 -- Their sums, of each lease and environment that has any, and of all ('ledger', ''), which also counts what was dropped.
 CREATE TABLE kept_sums (
-    scope           TEXT NOT NULL CHECK (scope IN ('lease', 'environment', 'ledger')),
-    id              TEXT NOT NULL,
-    bytes           INTEGER NOT NULL,
-    records         INTEGER NOT NULL,
-    dropped_bytes   INTEGER NOT NULL DEFAULT 0,
-    dropped_records INTEGER NOT NULL DEFAULT 0,
+    scope           TEXT COLLATE "C" NOT NULL CHECK (scope IN ('lease', 'environment', 'ledger')),
+    id              TEXT COLLATE "C" NOT NULL,
+    bytes           BIGINT NOT NULL,
+    records         BIGINT NOT NULL,
+    dropped_bytes   BIGINT NOT NULL DEFAULT 0,
+    dropped_records BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (scope, id)
-) WITHOUT ROWID;
+);
 CREATE INDEX kept_sums_largest ON kept_sums (scope, bytes);
 
 INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
