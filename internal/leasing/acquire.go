@@ -24,7 +24,7 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 			return sandbox.Acquired{}, waitErr
 		}
 		if begun, err = e.accept(ctx, a, true); !waited {
-			break // nobody creates it now
+			break // no request creates it now
 		}
 	}
 	if err != nil {

@@ -91,7 +91,7 @@ func (w *world) sum(scope ledger.KeptScope, id string) (sum ledger.KeptSum) {
 }
 
 func TestAThousandCommandsKeepNoMoreThanALeaseMay(t *testing.T) {
-	const waves, wave, kept = 50, 20, 10 // a thousand commands, of which some end at once
+	const waves, wave, kept = 50, 20, 10 // a thousand commands; some end at once
 	bounded(t, leasing.OutputBounds{Lease: kept*written + written/2}, func(w *world) {
 		w.acquire(ann)
 		for i := range waves {

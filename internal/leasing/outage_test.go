@@ -23,7 +23,7 @@ func (w *world) used() float64 {
 	return report.Total.AwakeSeconds + report.Total.AsleepSeconds
 }
 
-// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while nobody can record it. A backend that remembers
+// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while no reconciler can record it. A backend that remembers
 // when it removed one is believed to the second; elsewhere usage ends when the sandbox was last seen.
 func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 	const outage = 10 * time.Minute

@@ -19,7 +19,7 @@ import (
 //	                                          └ failed ─> never made: Deprovision, destroyed; or deleting, where that fails
 //	                                                      made before: the new settings stay
 //	DELETE   deleting, end leases, wait ──> claim ──> Deprovision ──> settle: destroyed
-//	loop     claim what nobody works on and is unmade or deleting ──> Deprovision ──> settle: destroyed
+//	loop     claim what is unclaimed and unmade or deleting ──> Deprovision ──> settle: destroyed
 //
 // An environment is unmade until its first Provision has succeeded: until then it gives out no lease, and so nothing
 // depends on it. A step goes on when its caller leaves, because a backend may carry out late what is cut off. A creation
@@ -111,7 +111,7 @@ func (e *Engine) whileClaimed(ctx context.Context, id, claim string, do func(ctx
 	return err
 }
 
-// extendEnvironment extends a claim, and reports false once it is lost. While the ledger is away nobody else gets it.
+// extendEnvironment extends a claim, and reports false once it is lost. While the ledger is away no other request gets it.
 func (e *Engine) extendEnvironment(ctx context.Context, id, claim string) (held bool) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(ledger.SpanOf(claimTTL)))

@@ -139,7 +139,7 @@ func takeNothing(w *world, createOnly bool, order []string, outcome error) {
 	w.want(w.lease(annLease), sandbox.LeaseActive, "")
 }
 
-// TestACreationThatBreaksOffLeavesNothing: nobody else asks for the environment, and the ledger never had a sandbox.
+// TestACreationThatBreaksOffLeavesNothing: no other caller asks for the environment, and the ledger never had a sandbox.
 func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 	nothing := func(w *world) {
 		w.Helper()

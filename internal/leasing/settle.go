@@ -228,7 +228,7 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
 	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
 	if x := e.backends[s.Backend]; x != nil && end.by != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
-		s.ObservedAt = x.lastThere(s, tx.Now) // nobody looks at it any more
+		s.ObservedAt = x.lastThere(s, tx.Now) // no survey looks at it any more
 	}
 	var err error
 	if s.KeptUntil, err = keptUntil(tx, s, end); err != nil {

@@ -10,7 +10,7 @@ import (
 // catan is a tenant of the environments catan-*.
 var catan = &sandbox.Tenant{Name: "catan", Environments: []string{"catan-*"}}
 
-// inSharedWorld has two environments whose agents share their state, of which the tenant may touch one.
+// inSharedWorld has two environments whose agents share their state. The tenant may touch one of them.
 func inSharedWorld(t *testing.T, f func(w *world)) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

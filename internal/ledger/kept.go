@@ -64,7 +64,7 @@ func (tx *Tx) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
 	return first[KeptSum](tx, "scope = ? AND bytes > ?", scope, bytes)
 }
 
-// countKept counts what is kept of a command or session, of which so many bytes are counted already. It never shrinks.
+// countKept counts what is kept of a command or session beyond the bytes that are counted already. It never shrinks.
 func (tx *Tx) countKept(k *KeptOutput, counted int64) (err error) {
 	if k.Bytes <= counted {
 		return nil

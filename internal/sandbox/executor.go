@@ -120,7 +120,7 @@ type SandboxSpec struct {
 	Mounts []Mount
 	// Env is set in every process, beside the variables that the system reserves.
 	Env map[string]string
-	// Deadline is leased_at + max_lifetime by the ledger's clock: the sandbox ends itself then, whoever is away.
+	// Deadline is leased_at + max_lifetime by the ledger's clock: the sandbox ends itself then, without a reconciler.
 	Deadline time.Time
 	// AsOf is the ledger's time when this was written: a backend whose clock differs counts what is left from it.
 	// Zero means that the ledger's clock is this machine's.

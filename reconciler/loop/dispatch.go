@@ -44,7 +44,7 @@ func (d *dispatcher) start(ctx context.Context, id string) {
 	d.working[id] = struct{}{}
 	d.loop.wg.Go(func() {
 		defer d.finish(id)
-		// The engine records and logs a step's failure; there is nobody else to tell.
+		// The engine records and logs a step's failure; no caller waits for it.
 		if err := d.loop.engine.Work(ctx, id); err != nil {
 			d.loop.c.Logger.Debug("loop: step failed", "sandbox", id, "error", err)
 		}

@@ -163,7 +163,7 @@ func (m *Metrics) Handler(source Source, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxReaders})
 }
 
-// WatchLedger shows what is wrong with the ledger: a gauge for each fault, of which at most one is 1.
+// WatchLedger shows what is wrong with the ledger: a gauge for each fault. At most one of them is 1.
 func (m *Metrics) WatchLedger(fault func() (ledger.Fault, error)) {
 	for _, f := range ledger.Faults {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

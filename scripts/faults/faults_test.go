@@ -384,7 +384,7 @@ func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 		w.t.Fatal(err)
 	}
 	const apart = 2.0 // seconds for each sandbox: a start or a removal is known once the engine has answered
-	// The engine may have forgotten when it removed a sandbox, of which a reconciler died that had asked for it. Usage then
+	// The engine may have forgotten when it removed a sandbox whose reconciler died after it had asked for the removal. Usage then
 	// ends with the lease: what is missing of the container's time is at most what it took to remove.
 	for _, row := range report.Rows {
 		used, slack := row.AwakeSeconds+row.AsleepSeconds, apart*float64(count[row.AgentDID])

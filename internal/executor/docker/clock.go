@@ -55,7 +55,7 @@ func (e *Executor) knownTime(instance string) (time.Time, bool) {
 	c, ok := e.clocks[instance]
 	e.mu.Unlock()
 	now := time.Now()
-	passed := now.Sub(c.at)                             // by a clock that nobody sets
+	passed := now.Sub(c.at)                             // by a monotonic clock
 	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the clock that shows the time
 	return c.said.Add(passed), ok && passed < clockAge && stepped.Abs() < clockStep
 }

@@ -41,7 +41,7 @@ func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int6
 	return slices.Max(numbers), nil
 }
 
-// LeaveWitness implements sandbox.Witnesser. The last number stays beside the new one, so that nobody waits for its
+// LeaveWitness implements sandbox.Witnesser. The last number stays beside the new one, so that no caller waits for its
 // removal, which is the next call's; what cannot be removed is tried again then.
 func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := checkWitness(ledgerID, instance); err != nil {

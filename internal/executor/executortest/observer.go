@@ -178,7 +178,7 @@ func incarnations(t *testing.T, w *world) {
 	}
 }
 
-// wantRemembered checks what is told of a sandbox that was removed: nothing, or when it ended.
+// wantRemembered checks what the backend reports of a removed sandbox: nothing, or when it ended.
 func (w *world) wantRemembered(t *testing.T, h sandbox.Handle, before sandbox.Incarnation) {
 	t.Helper()
 	ran, err := w.x.Incarnations(t.Context(), h)

@@ -100,6 +100,6 @@ func (s suite) witness(t *testing.T) {
 		return err
 	})
 	if events != 1 {
-		t.Errorf("that it was put back is told %d times", events)
+		t.Errorf("%d events say that it was put back", events)
 	}
 }
