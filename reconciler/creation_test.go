@@ -16,6 +16,8 @@ func (w *world) restricted(id string) sandbox.PutEnvironment {
 	return p
 }
 
+const ms = time.Millisecond
+
 // dropped asks for an environment and drops the connection after a while.
 func (w *world) dropped(p sandbox.PutEnvironment, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.Context(), after)
@@ -29,19 +31,19 @@ func (w *world) dropped(p sandbox.PutEnvironment, after time.Duration) error {
 func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
-	for round, after := range []time.Duration{50, 150, 300, 600, 900, 1200} {
+	for round, after := range []time.Duration{50 * ms, 150 * ms, 300 * ms, 600 * ms, 900 * ms, 1200 * ms} {
 		p := w.restricted(fmt.Sprintf("game-%d", round))
 		gone := make(chan error, 1)
-		go func() { gone <- w.dropped(p, after*time.Millisecond) }()
+		go func() { gone <- w.dropped(p, after) }()
 		env, err := w.service.PutEnvironment(w.Context(), p)
 		if err != nil || env.Status != sandbox.EnvironmentOpen {
-			t.Fatalf("dropped after %d ms (%v): the other one has it as %q: %v", after, <-gone, env.Status, err)
+			t.Fatalf("dropped after %s (%v): the other one has it as %q: %v", after, <-gone, env.Status, err)
 		}
 		l := w.acquire("did:plc:ann", p.ID)
 		w.exec(l.ID, "true")
-		t.Logf("dropped after %d ms: %v", after, <-gone)
+		t.Logf("dropped after %s: %v", after, <-gone)
 		if env, err := w.service.GetEnvironment(w.Context(), p.ID); err != nil || env.Status != sandbox.EnvironmentOpen || env.Leases.Ready != 1 {
-			t.Errorf("dropped after %d ms: it is %q with %+v: %v", after, env.Status, env.Leases, err)
+			t.Errorf("dropped after %s: it is %q with %+v: %v", after, env.Status, env.Leases, err)
 		}
 		w.exec(l.ID, "true")
 	}
@@ -51,11 +53,11 @@ func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
 func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
-	drops := []time.Duration{100, 400, 800}
+	drops := []time.Duration{100 * ms, 400 * ms, 800 * ms}
 	for round, after := range drops {
 		p := w.restricted(fmt.Sprintf("game-%d", round))
 		p.CreateOnly = true
-		if err := w.dropped(p, after*time.Millisecond); err == nil { // a fast engine
+		if err := w.dropped(p, after); err == nil { // a fast engine
 			if err := w.service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: p.ID}); err != nil {
 				t.Fatal(err)
 			}

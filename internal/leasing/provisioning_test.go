@@ -113,7 +113,7 @@ func takeNothing(w *world, createOnly bool, order []string, outcome error) {
 		}
 		later(time.Second)
 	}
-	<-first
+	_ = <-first // its caller has given up in some orders
 	if err := <-second; err != nil {
 		w.Fatalf("the second caller: %v", err)
 	}
@@ -175,7 +175,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			done := begin(ctx, w.engine, only)
 			later(time.Second)
 			leave()
-			<-done
+			_ = <-done // its caller has left
 			release <- nil
 			later(time.Second)
 			if err := <-begin(w.Context(), w.engine, only); err != nil {
@@ -196,7 +196,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			if err := dying.Close(); err != nil {
 				t.Fatal(err)
 			}
-			<-done
+			_ = <-done // its caller has left
 			release <- nil
 			w.startLoop()
 			later(45 * time.Second) // a claim and a survey

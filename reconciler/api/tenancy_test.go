@@ -88,12 +88,12 @@ func (t tenant) releases(l sandbox.Lease) {
 	}
 }
 
-// remembers leases an agent, and says what it finds there; then it writes something else and ends the lease.
-func (t tenant) remembers(agent, environment, want, next string) {
+// remembers leases for the victim, and says what it finds there; then it writes something else and ends the lease.
+func (t tenant) remembers(environment, want, next string) {
 	t.Helper()
-	l := t.plays(agent, environment)
+	l := t.plays(victim, environment)
 	if got := t.reads(l); got != want {
-		t.Errorf("%s in %s finds %q in its state, want %q", agent, environment, got, want)
+		t.Errorf("%s in %s finds %q in its state, want %q", victim, environment, got, want)
 	}
 	t.writes(l, next)
 	t.releases(l)
@@ -108,9 +108,9 @@ func TestATenantNeitherReadsNorOverwritesTheStateOfAnothersAgent(t *testing.T) {
 			a, b := w.tenant("a", sandbox.ScopeAdmin, "tenant-a*"), w.tenant("b", sandbox.ScopeAdmin, "tenant-b*")
 			a.sharing("tenant-a1")
 			w.tenant("maker", sandbox.ScopeAdmin, putBy...).sharing("tenant-b1")
-			a.remembers(victim, "tenant-a1", "", "key=AKIA-TENANT-A")
-			b.remembers(victim, "tenant-b1", "", "poisoned by B")
-			a.remembers(victim, "tenant-a1", "key=AKIA-TENANT-A", "")
+			a.remembers("tenant-a1", "", "key=AKIA-TENANT-A")
+			b.remembers("tenant-b1", "", "poisoned by B")
+			a.remembers("tenant-a1", "key=AKIA-TENANT-A", "")
 		})
 	}
 }
@@ -121,7 +121,7 @@ func TestATenantsStatesAreListedByItsEnvironmentsAndDeletedByTheOperator(t *test
 	a, b := w.tenant("a", sandbox.ScopeAdmin, "tenant-a*"), w.tenant("b", sandbox.ScopeAdmin, "tenant-b*")
 	operator := w.tenant("operator", sandbox.ScopeAdmin)
 	a.sharing("tenant-a1")
-	a.remembers(victim, "tenant-a1", "", "of a")
+	a.remembers("tenant-a1", "", "of a")
 	key := victim + "@tenant-a*"
 	own, err := a.ListStates(t.Context(), sandbox.StateFilter{EnvironmentID: "tenant-a1"})
 	if err != nil || len(own) != 1 || own[0].Key != key {
@@ -140,7 +140,7 @@ func TestATenantsStatesAreListedByItsEnvironmentsAndDeletedByTheOperator(t *test
 	if err := operator.DeleteState(t.Context(), key); err != nil {
 		t.Error(err)
 	}
-	a.remembers(victim, "tenant-a1", "", "")
+	a.remembers("tenant-a1", "", "")
 }
 
 func TestTokensWithTheSameLimitShareTheStateOfAnAgent(t *testing.T) {
@@ -149,14 +149,14 @@ func TestTokensWithTheSameLimitShareTheStateOfAnAgent(t *testing.T) {
 	maker, games := w.tenant("maker", sandbox.ScopeAdmin), w.issue(sandbox.CreateToken{Name: "games", Scopes: []sandbox.Scope{sandbox.ScopeLease}, Environments: []string{"rpg-*", "catan-*"}})
 	maker.sharing("catan-1")
 	maker.sharing("rpg-1")
-	w.holderOf(games).remembers(victim, "catan-1", "", "of the first game")
+	w.holderOf(games).remembers("catan-1", "", "of the first game")
 	rotated, err := maker.RotateToken(t.Context(), sandbox.RotateToken{Name: "games"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.holderOf(rotated).remembers(victim, "rpg-1", "of the first game", "of the second")
-	w.tenant("another", sandbox.ScopeLease, "catan-*", "rpg-*").remembers(victim, "catan-1", "of the second", "of the third")
-	w.tenant("narrow", sandbox.ScopeLease, "catan-*").remembers(victim, "catan-1", "", "")
+	w.holderOf(rotated).remembers("rpg-1", "of the first game", "of the second")
+	w.tenant("another", sandbox.ScopeLease, "catan-*", "rpg-*").remembers("catan-1", "of the second", "of the third")
+	w.tenant("narrow", sandbox.ScopeLease, "catan-*").remembers("catan-1", "", "")
 }
 
 // A run leases too.
@@ -166,7 +166,7 @@ func TestARunHasTheStateOfWhoAsksForIt(t *testing.T) {
 	operator, b := w.tenant("operator", sandbox.ScopeAdmin), w.tenant("b", sandbox.ScopeLease, "tenant-b*")
 	operator.sharing("other-1")
 	operator.sharing("tenant-b1")
-	operator.remembers(victim, "other-1", "", "the operator's")
+	operator.remembers("other-1", "", "the operator's")
 	res, err := b.Run(t.Context(), sandbox.RunRequest{EnvironmentID: "tenant-b1", AgentDID: victim, Collect: []string{"/data/private.txt"}, Collected: io.Discard,
 		ExecRequest: sandbox.ExecRequest{Command: []string{"echo"}}})
 	if err != nil || !slices.Equal(res.Missing, []string{"/data/private.txt"}) {

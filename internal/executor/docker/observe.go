@@ -276,7 +276,7 @@ func (e *Executor) remembered(ctx context.Context, h sandbox.Handle) (i sandbox.
 			case dockerapi.ActionDestroy:
 				i.RemovedAt = at
 			}
-		case <-ended: // mostly by the end of the past; what came is true either way
+		case _ = <-ended: // usually at the end of the past; the events that came are true in any case
 			return i
 		}
 	}
