@@ -113,7 +113,7 @@ func takeNothing(w *world, createOnly bool, order []string, outcome error) {
 		}
 		later(time.Second)
 	}
-	_ = <-first // its caller has given up in some orders
+	w.Logf("the first caller: %v", <-first)
 	if err := <-second; err != nil {
 		w.Fatalf("the second caller: %v", err)
 	}
@@ -175,7 +175,9 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			done := begin(ctx, w.engine, only)
 			later(time.Second)
 			leave()
-			_ = <-done // its caller has left
+			if err := <-done; err == nil {
+				t.Error("a caller that left is told that the environment is there")
+			}
 			release <- nil
 			later(time.Second)
 			if err := <-begin(w.Context(), w.engine, only); err != nil {
@@ -196,7 +198,9 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			if err := dying.Close(); err != nil {
 				t.Fatal(err)
 			}
-			_ = <-done // its caller has left
+			if err := <-done; err == nil {
+				t.Error("a caller that left is told that the environment is there")
+			}
 			release <- nil
 			w.startLoop()
 			later(45 * time.Second) // a claim and a survey
@@ -224,7 +228,9 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.startLoop()
 			w.firstProvision() <- sandbox.Errorf(sandbox.UnknownOutcome, "the answer was lost")
-			<-begin(w.Context(), w.engine, creating())
+			if err := <-begin(w.Context(), w.engine, creating()); sandbox.CodeOf(err) != sandbox.UnknownOutcome {
+				t.Errorf("it ended with %v", err)
+			}
 			w.plantGateway()
 			later(10 * time.Minute) // the grace, and two looks
 			nothing(w)

@@ -276,7 +276,8 @@ func (e *Executor) remembered(ctx context.Context, h sandbox.Handle) (i sandbox.
 			case dockerapi.ActionDestroy:
 				i.RemovedAt = at
 			}
-		case _ = <-ended: // usually at the end of the past; the events that came are true in any case
+		case err := <-ended: // usually at the end of the past; the events that came are true in any case
+			e.log.DebugContext(ctx, "docker: reading past events", "sandbox", h.SandboxID, "error", err)
 			return i
 		}
 	}
