@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,18 +179,20 @@ func TestABodyInTricklesWithoutACredentialIsCutOff(t *testing.T) {
 	onSlowNetwork(t, func(w *slow) {
 		c := w.begin("POST", "/v1/conditions", webhook.HeaderSignature, "v1,AAAA", "Content-Length", "1000", "Content-Type", wire.JSON)
 		began := time.Now()
-		go func() {
+		var sending sync.WaitGroup
+		sending.Go(func() {
 			for range 1000 {
 				if _, err := io.WriteString(c, " "); err != nil {
 					return
 				}
 				time.Sleep(time.Second)
 			}
-		}()
+		})
 		if status, body, _, _ := w.answer(c); status != 408 || time.Since(began) > bodyTime {
 			t.Errorf("after %s it is answered with %d: %s", time.Since(began), status, body)
 		}
 		w.wantClosed(c, bodyTime)
+		sending.Wait()
 	})
 }
 
