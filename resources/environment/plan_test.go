@@ -187,7 +187,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{"state {\n size_limit_mb = 99999\n}", `state.size_limit_mb must be between 1 and 10240`},
 		{`initial_state = { "/a" = "" }`, `initial_state["/a"] the name must be a clean path`},
 		{`skills = { "A" = "" }`, `skills["A"] the name must be 1 to 63 characters`},
-		{"confinement {\n user = \"root\"\n}", `confinement.user must be uid:gid in numbers`},
+		{"confinement {\n user = \"root\"\n}", `confinement.user must be uid or uid:gid in numbers`},
 		{"confinement {\n user = \"0\"\n}", `or set allow_root`},
 		{"confinement {\n open_files = 1\n}", `confinement.open_files must be between 64 and 1048576`},
 		{"confinement {\n seccomp_profile = \"unconfined\"\n}", `confinement.seccomp_profile must be the text of a profile`},
