@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// startBare starts this program once more, as a process that checks signatures and does nothing else. It returns its
-// URL, and what ends it.
-func startBare(ctx context.Context, secretFile string) (url string, stop func() error, err error) {
+// startBare starts this program once more, as a process that checks signatures and does nothing else, or stores each
+// message as one row of a new file. It returns the URL of the process, and what ends it.
+func startBare(ctx context.Context, secretFile, rowsFile string) (url string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, err
 	}
-	command := exec.CommandContext(ctx, self, "-bare", secretFile)
+	command := exec.CommandContext(ctx, self, "-bare", secretFile, "-rows", rowsFile)
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {
@@ -45,11 +45,21 @@ func startBare(ctx context.Context, secretFile string) (url string, stop func() 
 	return strings.TrimSpace(line), stop, nil
 }
 
-// serveBare answers signed messages until the process ends, and prints where.
-func serveBare(secretFile string) error {
+// serveBare answers signed messages until the process ends, and prints where. It stores them first where a file for
+// rows is named.
+func serveBare(secretFile, rowsFile string) error {
 	secrets, err := webhook.LoadSecrets(secretFile)
 	if err != nil {
 		return err
+	}
+	store := func(string, []byte) error { return nil }
+	if rowsFile != "" {
+		s, err := openRows(context.Background(), rowsFile)
+		if err != nil {
+			return err
+		}
+		go s.run(context.Background())
+		store = s.store
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,6 +75,10 @@ func serveBare(secretFile string) error {
 		id, _, err := secrets.Verify(r.Header, body, time.Now())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		if err := store(id, body); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

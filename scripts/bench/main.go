@@ -28,9 +28,10 @@ func main() {
 	flag.IntVar(&o.living, "living", 200, "how many sandboxes live while the reconciler is restarted")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	bare := flag.String("bare", "", "answer messages signed with the secrets of this file, and do nothing else")
+	stored := flag.String("rows", "", "with -bare, store each message as one row of this new SQLite file")
 	flag.Parse()
 	if *bare != "" {
-		fmt.Fprintln(os.Stderr, "bench:", serveBare(*bare))
+		fmt.Fprintln(os.Stderr, "bench:", serveBare(*bare, *stored))
 		os.Exit(1)
 	}
 	if *only != "" {

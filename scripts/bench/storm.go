@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,29 +26,34 @@ const stormRounds = 3
 // Targets of receipts, with all that they change on disk.
 const (
 	bareTarget     = 0.6  // of the rate of a bare handler
+	rowsTarget     = 0.7  // of the rate of a handler that stores one row
 	cpuTarget      = 120  // µs each
 	receiptsTarget = 8000 // 1/s, where each ends a lease
 	receiptTarget  = 20   // ms at p99
 )
 
 // storm compares how many signed conditions a second the reconciler makes durable that match nothing with how many
-// a Go handler answers that checks the signature and does nothing else.
+// a Go handler answers that checks the signature and does nothing else, and with how many one answers that stores a
+// row of each.
 func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	send, err := newSender(s.reconciler, o.clients)
 	if err != nil {
 		return nil, err
 	}
-	url, stop, err := startBare(ctx, s.reconciler.SecretFile)
-	if err != nil {
-		return nil, err
+	others := make([]*sender, 2)
+	for i, rowsFile := range []string{"", filepath.Join(s.state, "rows.db")} {
+		url, stop, err := startBare(ctx, s.reconciler.SecretFile, rowsFile)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		others[i] = &sender{url: url, secret: send.secret, http: send.http}
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	plain := &sender{url: url, secret: send.secret, http: send.http}
 	begin := time.Now()
 	f := flood{clients: o.clients, length: o.storm / stormRounds, nth: func(int64) sandbox.Condition { return death("did:plc:nobody", begin) }}
-	var ours, bare flooded
+	var ours, bare, stored flooded
 	for range stormRounds {
-		if err := bare.add(f.run(ctx, plain)); err != nil {
+		if err := errors.Join(bare.add(f.run(ctx, others[0])), stored.add(f.run(ctx, others[1]))); err != nil {
 			return nil, err
 		}
 		before, err := s.reconciler.CPU()
@@ -69,6 +75,8 @@ func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	return []result{
 		atLeast(fmt.Sprintf("receipts, durable on disk / replies of a bare handler, %d clients", o.clients),
 			ours.rate()/bare.rate(), "ratio", bareTarget, fmt.Sprintf("%.0f a second against %.0f", ours.rate(), bare.rate())),
+		atLeast("receipts, durable on disk / of a handler that stores one row of each", ours.rate()/stored.rate(), "ratio", rowsTarget,
+			fmt.Sprintf("that handler reaches %.2f of the bare one", stored.rate()/bare.rate())),
 		atMost("CPU of a receipt that matches nothing",
 			float64(ours.cpu.Microseconds())/float64(len(ours.took)), "µs", cpuTarget, fmt.Sprintf("of %d", len(ours.took))),
 		ours.p99("a receipt that matches nothing"),
