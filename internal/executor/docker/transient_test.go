@@ -14,7 +14,7 @@ import (
 )
 
 // leasesThroughProxy is a lease engine with one environment, behind a proxy.
-func leasesThroughProxy(t *testing.T) (*leasing.Engine, *dockertest.Proxy, *world) {
+func leasesThroughProxy(t *testing.T, network sandbox.NetworkMode) (*leasing.Engine, *dockertest.Proxy, *world) {
 	t.Helper()
 	x, p := throughProxy(t)
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
@@ -23,7 +23,7 @@ func leasesThroughProxy(t *testing.T) (*leasing.Engine, *dockertest.Proxy, *worl
 	e, end := behind.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
 	t.Cleanup(func() { p.Set(nil); end() })
 	_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test",
-		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCustom, Image: w.image, Network: sandbox.NetworkNone}})
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCustom, Image: w.image, Network: network}})
 	must(t, err)
 	return e, p, w
 }
@@ -44,7 +44,16 @@ func failing(n int64) (fault faulttest.Fault, calls *atomic.Int64, failed *atomi
 // TestAnInternalErrorOfTheEngineLosesNoLease answers 500 to each call of a spawn, one at a time.
 func TestAnInternalErrorOfTheEngineLosesNoLease(t *testing.T) {
 	t.Parallel()
-	e, p, w := leasesThroughProxy(t)
+	for _, network := range []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull} {
+		t.Run(string(network), func(t *testing.T) {
+			t.Parallel()
+			losesNoLease(t, network)
+		})
+	}
+}
+
+func losesNoLease(t *testing.T, network sandbox.NetworkMode) {
+	e, p, w := leasesThroughProxy(t, network)
 	agent := 0
 	acquire := func() error {
 		agent++
@@ -74,7 +83,7 @@ func TestAnInternalErrorOfTheEngineLosesNoLease(t *testing.T) {
 
 func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) {
 	t.Parallel()
-	e, p, w := leasesThroughProxy(t)
+	e, p, w := leasesThroughProxy(t, sandbox.NetworkNone)
 	acquire := sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"}
 	first, err := e.Acquire(t.Context(), acquire)
 	must(t, err)
@@ -103,7 +112,7 @@ func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) 
 // TestAStartThatFailsForGoodIsTriedAFewTimesOnly: an engine answers 500 to it as well.
 func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 	t.Parallel()
-	e, p, w := leasesThroughProxy(t)
+	e, p, w := leasesThroughProxy(t, sandbox.NetworkNone)
 	var starts atomic.Int64
 	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 		if r.Method == http.MethodPost && filepath.Base(r.URL.Path) == "start" {
