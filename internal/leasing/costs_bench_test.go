@@ -87,13 +87,13 @@ func fillMonth(b *testing.B, path string, month time.Time) {
 	}
 	defer func() { _ = db.Close() }()
 	const hour = int64(time.Hour / time.Microsecond)
-	if _, err := db.ExecContext(b.Context(), `PRAGMA foreign_keys = OFF;
+	if _, err := db.ExecContext(b.Context(), `
 		WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ? - 1)
 		INSERT INTO usage_periods (sandbox_id, lease_id, environment_id, agent_did, backend, instance, price_book_id, memory_mb, cpu_millis, disk_mb, state, started_at, ended_at, cpu, generations)
-		SELECT 'sandbox' || (i % ?), 'lease' || (i % ?), 'environment' || (i % 50), 'agent' || (i % ?), 'docker', 'engine',
+		SELECT (SELECT id FROM sandboxes), 'lease' || (i % ?), 'environment' || (i % 50), 'agent' || (i % ?), 'docker', 'engine',
 			(SELECT id FROM price_books), 1024, 250, 4000, CASE WHEN i / ? % 2 = 0 THEN 'awake' ELSE 'asleep' END,
 			? + i % ? % 28 * 24 * ? + i / ? * ? * 9 / 10, ? + i % ? % 28 * 24 * ? + (i / ? + 1) * ? * 9 / 10, 60000000, i < ? FROM n`,
-		benchPeriods, benchLeases, benchLeases, benchLeases, benchLeases,
+		benchPeriods, benchLeases, benchLeases, benchLeases,
 		month.UnixMicro(), benchLeases, hour, benchLeases, hour, month.UnixMicro(), benchLeases, hour, benchLeases, hour, benchLeases); err != nil {
 		b.Fatal(err)
 	}
