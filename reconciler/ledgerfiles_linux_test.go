@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -119,18 +120,7 @@ func TestALedgerDeletedBeneathServeAcknowledgesNothing(t *testing.T) {
 // TestServeStartsOnAFullDiskAndSaysSo also makes room again, and fills the disk while it is served.
 func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("only root may mount a disk that is full")
-	}
-	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=48m"); err != nil {
-		t.Skipf("no disk can be mounted here, as in a container without the right to: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disk := ledgertest.MountDisk(t, "48m", unix.MNT_DETACH)
 	filler := filepath.Join(disk, "filler")
 	onDisk := func(c *reconciler.Config) {
 		c.LedgerURL, c.StateURL = "sqlite://"+disk+"/ledger.db", "file://"+t.TempDir()
@@ -139,7 +129,7 @@ func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 		i := newInstall(t)
 		i.serveConditions(onDisk).wantServing()
 	})
-	fillDisk(t, filler)
+	ledgertest.FillDisk(t, filler)
 	i := newInstall(t)
 	c := i.serveConditions(onDisk)
 	c.wantRefusing("full")
@@ -153,22 +143,6 @@ func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.wantServing()
-}
-
-// fillDisk fills a disk until nothing fits.
-func fillDisk(t *testing.T, file string) {
-	t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := make([]byte, 4096)
-	for err == nil {
-		_, err = f.Write(page)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty says how to mend it.

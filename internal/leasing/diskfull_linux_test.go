@@ -11,24 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 // smallDisk mounts a disk of a size and returns its directory, and what makes it larger.
 func smallDisk(t *testing.T, size string) (dir string, grow func(size string)) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("only root may mount a disk that is full")
-	}
-	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("no disk can be mounted here, as in a container without the right to: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir = ledgertest.MountDisk(t, size, 0)
 	return dir, func(size string) {
 		t.Helper()
 		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size="+size); err != nil {
@@ -160,7 +150,7 @@ func TestLeasesEndOnAFullDisk(t *testing.T) {
 			w.acquire(fmt.Sprintf("did:plc:a%d", i))
 		}
 		filler := filepath.Join(dir, "filler")
-		fillDisk(t, filler)
+		ledgertest.FillDisk(t, filler)
 		if _, err := w.engine.Deliver(w.Context(), death("m-1", "did:plc:a0", strings.Repeat("x", 4<<20))); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Fatalf("a large condition was answered %v", err)
 		}
@@ -180,20 +170,4 @@ func TestLeasesEndOnAFullDisk(t *testing.T) {
 		}
 		w.acquire(ann)
 	})
-}
-
-// fillDisk fills a disk until nothing fits.
-func fillDisk(t *testing.T, file string) {
-	t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := make([]byte, 4096)
-	for err == nil {
-		_, err = f.Write(page)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -184,7 +184,7 @@
 //	                          starts again
 //	a stop is seen late       usage ends when the backend recorded it (record.go)
 //	the engine says 500       its executor asks a few times; then it failed for good
-//	a removal nobody recorded usage ends when the backend says that the sandbox did, else when it was last seen (record.go)
+//	a removal not recorded    usage ends when the backend says that the sandbox did, else when it was last seen (record.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on

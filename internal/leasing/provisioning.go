@@ -175,7 +175,7 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 		done <- err
 	})
 	if !begun {
-		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing"), e.settleEnvironment(ctx, p.ID, claim, nil))
+		return errors.Join(errClosing, e.settleEnvironment(ctx, p.ID, claim, nil))
 	}
 	select {
 	case err := <-done:

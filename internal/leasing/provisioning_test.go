@@ -176,7 +176,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			later(time.Second)
 			leave()
 			if err := <-done; err == nil {
-				t.Error("a caller that left is told that the environment is there")
+				t.Error("the call of a caller that left succeeded")
 			}
 			release <- nil
 			later(time.Second)
@@ -199,7 +199,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-done; err == nil {
-				t.Error("a caller that left is told that the environment is there")
+				t.Error("the call of a caller that left succeeded")
 			}
 			release <- nil
 			w.startLoop()

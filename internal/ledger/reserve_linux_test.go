@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -18,24 +16,11 @@ import (
 // smallDisk mounts a disk and returns its directory, and what fills it until nothing fits.
 func smallDisk(t *testing.T, size string) (dir string, fill func() (empty func())) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("only root may mount a disk that is full")
-	}
-	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("no disk can be mounted here, as in a container without the right to: %v", err)
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
+	dir = ledgertest.MountDisk(t, size, 0)
 	return dir, func() func() {
 		t.Helper()
 		file := filepath.Join(dir, "filler")
-		f, err := os.Create(file)
-		must(t, err)
-		page := make([]byte, 4096)
-		for err == nil {
-			_, err = f.Write(page)
-		}
-		must(t, f.Close())
+		ledgertest.FillDisk(t, file)
 		return func() { must(t, os.Remove(file)) }
 	}
 }
