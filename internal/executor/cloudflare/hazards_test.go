@@ -6,6 +6,7 @@ import (
 	_ "embed" // a part of a Worker
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -28,6 +29,8 @@ func testHazards(w *world) {
 		"one that dies under a command":                       crashUnderCommand,
 		"a caller that dies lets the sandbox fall asleep":     callerDies,
 		"a detached command whose caller dies keeps it awake": detachedCallerDies,
+		"no stop waits for whoever reads a copy":              unreadCopyStopped,
+		"no kill waits for whoever reads a copy":              unreadCopyKilled,
 		"ids in capitals lead nowhere":                        otherCase,
 	})
 }
@@ -63,6 +66,44 @@ func crashUnderCommand(w *world) {
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash {
 		w.Errorf("it stopped as %+v", p)
 	}
+}
+
+// fillTime is what a copy that nobody reads gets to fill all that lies between the sandbox and its reader.
+const fillTime = 2 * time.Second
+
+// unreadCopy begins a copy that is larger than all that lies between the sandbox and its reader, does something, and
+// wants the copy to be broken off.
+func (w *world) unreadCopy(h sandbox.Handle, act func() error) {
+	w.Helper()
+	w.sh(h, "head -c 50000000 /dev/zero > /workspace/large")
+	r, err := w.worker.CopyFrom(w.Context(), h, "/workspace/large")
+	w.must(err)
+	_, err = io.ReadFull(r, make([]byte, 1000))
+	w.must(err)
+	time.Sleep(fillTime)
+	err = act()
+	_, broken := io.Copy(io.Discard, r)
+	w.must(errors.Join(err, r.Close()))
+	if broken == nil {
+		w.Error("the copy of a sandbox that has ended says that it is complete")
+	}
+}
+
+func unreadCopyStopped(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo kept > /data/kept")
+	w.unreadCopy(h, func() error { return w.worker.Sleep(w.Context(), h) })
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "cat /data/kept"); got != "kept\n" {
+		w.Errorf("after a stop /data/kept holds %q", got)
+	}
+	w.wantPeriods(h, cloudflare.CauseSleep, "")
+}
+
+func unreadCopyKilled(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	w.unreadCopy(h, func() error { return w.worker.Kill(w.Context(), h) })
+	w.wantPeriods(h, cloudflare.CauseKill)
 }
 
 // mortal is a line to the Worker that can be cut for good, as by the death of this process.

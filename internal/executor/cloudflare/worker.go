@@ -19,7 +19,7 @@ import (
 
 const (
 	// readLimit bounds a request that changes nothing, changeLimit one that starts or stops a container:
-	// the Worker gives a start 60 s and a stop 20 s, and calls for one sandbox wait for each other.
+	// the Worker gives a start 60 s, a save 120 s and a stop 50 s, and calls for one sandbox wait for each other.
 	readLimit   = 30 * time.Second
 	changeLimit = 3 * time.Minute
 	// maxAnswer bounds a JSON answer, in bytes.

@@ -1,12 +1,16 @@
 // One container, its lives and their records.
 
-import { startFailure, text } from "./errors";
+import { Failure, startFailure, text } from "./errors";
 import { guest, work } from "./helper";
 import type { Settings } from "./settings";
 import type { Cause, Store } from "./store";
+import { inTime, within } from "./wait";
 
 // stopGrace is what a container gets to end by itself, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
+
+// destroyLimit bounds the wait for the platform to end a container, in milliseconds.
+const destroyLimit = 30_000;
 
 // startLimit bounds the wait for the guest, in milliseconds. Starts at Cloudflare take seconds.
 const startLimit = 60_000;
@@ -75,10 +79,18 @@ export class Box {
       this.container.signal(15);
       await within(life, stopGrace);
     }
-    await this.container.destroy();
+    await this.destroy();
     if (life !== null) await within(life, stopGrace);
     const last = this.store.lastPeriod();
     if (last !== null) this.store.end(last.incarnation, this.now(), cause, null); // unless the watch has
+  }
+
+  private async destroy(): Promise<void> {
+    try {
+      await inTime(this.container.destroy(), destroyLimit, "the platform");
+    } catch (error) {
+      throw new Failure("unknown_outcome", `end its container: ${text(error)} (retry)`);
+    }
   }
 
   // ready returns once process 1 is up. The guest waits 5 s for that before it runs anything, which a small instance
@@ -116,17 +128,4 @@ export class Box {
 function exitCode(message: string): number | null {
   const match = /exit code: (\d+)/.exec(message);
   return match?.[1] === undefined ? null : Number(match[1]);
-}
-
-// within waits for a promise, and reports whether it was settled in time.
-async function within(promise: Promise<void>, ms: number): Promise<boolean> {
-  let timer: number | null = null;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(() => resolve(false), ms);
-  });
-  try {
-    return await Promise.race([promise.then(() => true), late]);
-  } finally {
-    clearTimeout(timer); // it would keep the Durable Object in memory
-  }
 }

@@ -4,6 +4,7 @@ import { Failure, text } from "./errors";
 import { concat, cpuOf, type Result } from "./frames";
 import { work } from "./helper";
 import type { Store } from "./store";
+import { inTime } from "./wait";
 
 // empty is the fingerprint of a /data that holds nothing (internal/guest/wire).
 export const empty = "empty";
@@ -12,6 +13,9 @@ const directory = "/data";
 
 // limit bounds what is kept, in bytes: while it is packed the sandbox stands still.
 const limit = 512 << 20;
+
+// saveLimit bounds a save, in milliseconds. The guest lets the sandbox stand still for 2 min at most.
+const saveLimit = 120_000;
 
 // partSize is what is held of an object at once, in bytes. R2 takes parts of 5 MiB or more, all of one size.
 const partSize = 8 << 20;
@@ -38,7 +42,8 @@ export class Data {
     const upload = new Upload(this.bucket, key(name));
     const args = ["save", "-path", directory, "-unless", this.store.saved(), "-limit", String(limit), ...(end ? ["-end"] : [])];
     try {
-      const result = await work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
+      const saving = work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
+      const result = await inTime(saving, saveLimit, "the guest");
       const { data = "" } = result;
       this.store.used(cpuOf(result));
       if (data === "" || data !== this.store.saved()) {
@@ -82,6 +87,7 @@ class Upload {
   private pending: Uint8Array[] = [];
   private size = 0;
   private multipart: R2MultipartUpload | null = null;
+  private aborted = false;
   private readonly parts: R2UploadedPart[] = [];
 
   constructor(
@@ -90,6 +96,7 @@ class Upload {
   ) {}
 
   async write(p: Uint8Array): Promise<void> {
+    if (this.aborted) throw new Error("the upload was given up");
     for (let rest = p; rest.length > 0; ) {
       const taken = rest.slice(0, partSize - this.size); // the stream may use its buffer again
       this.pending.push(taken);
@@ -109,6 +116,7 @@ class Upload {
   }
 
   async abort(): Promise<void> {
+    this.aborted = true; // what still comes of a save that took too long is not taken
     await this.multipart?.abort().catch(() => undefined); // R2 does so by itself after a week
   }
 

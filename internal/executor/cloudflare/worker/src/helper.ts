@@ -31,6 +31,9 @@ const maxLimit = 25 * 3600_000;
 // killed is the least exit code of a process that a signal ended.
 const killed = 128;
 
+// readerGrace is what the reader of a run gets to take its output once the container is to end, in milliseconds.
+const readerGrace = 1000;
+
 // maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
 const maxDiagnostics = 4 << 10;
 
@@ -59,7 +62,7 @@ export class Helper {
   readonly ended: Promise<void>;
   readonly output: ReadableStream<Uint8Array>;
   private readonly process: ExecProcess;
-  private readonly writable: WritableStream<Uint8Array>;
+  private readonly out: Outlet;
 
   // exitCode is 0 for a guest that has said how its work ended. It may reject.
   get exitCode(): Promise<number> {
@@ -82,8 +85,14 @@ export class Helper {
     this.process = process;
     const { readable, writable } = new IdentityTransformStream();
     this.output = readable;
-    this.writable = writable;
+    this.out = new Outlet(writable);
     this.ended = this.pump();
+  }
+
+  // leaveReader has the run wait for its reader no longer than for readerGrace: what that has not taken by then is
+  // dropped, and the output ends with an error.
+  leaveReader(): void {
+    this.out.expire(readerGrace);
   }
 
   // feed sends it the rest of a body, and returns once the body ends: its caller keeps it open until it has
@@ -103,9 +112,9 @@ export class Helper {
   }
 
   // pump passes the output on, whose last frame is the result. When nobody takes it any more it is read all
-  // the same: a container's engine may wait for that before it sees that the container has ended.
+  // the same: a container's engine may wait for that before it sees that a run, or the container, has ended.
   private async pump(): Promise<void> {
-    const out = new Outlet(this.writable);
+    const { out } = this;
     const complaints = collect(this.process.stderr);
     try {
       const stdout = this.process.stdout?.getReader();
@@ -128,6 +137,8 @@ export class Helper {
       await out.close();
     } catch (error) {
       await out.abort(error);
+    } finally {
+      out.end();
     }
   }
 }
@@ -165,9 +176,28 @@ export async function work(container: Container, w: Work): Promise<Result> {
 class Outlet {
   private readonly writer: WritableStreamDefaultWriter<Uint8Array>;
   private gone = false;
+  // release ends the wait for what is being written; null while nothing is.
+  private release: (() => void) | null = null;
+  private timer: number | null = null;
 
   constructor(writable: WritableStream<Uint8Array>) {
     this.writer = writable.getWriter();
+  }
+
+  // expire gives the reader its last time, in milliseconds.
+  expire(ms: number): void {
+    if (this.gone || this.timer !== null) return;
+    this.timer = setTimeout(() => {
+      this.gone = true;
+      this.writer.abort(new Error("the container ends, and the output was not taken in time")).catch(() => undefined); // it may have gone
+      this.release?.();
+    }, ms);
+  }
+
+  // end says that nothing more is written.
+  end(): void {
+    this.gone = true;
+    if (this.timer !== null) clearTimeout(this.timer); // it would keep the Durable Object in memory
   }
 
   write(p: Uint8Array): Promise<void> {
@@ -185,10 +215,12 @@ class Outlet {
   private async unlessGone(act: () => Promise<void>): Promise<void> {
     if (this.gone) return;
     try {
-      await act();
+      const released = new Promise<void>((resolve) => (this.release = resolve));
+      await Promise.race([act(), released]);
     } catch {
       this.gone = true;
     }
+    this.release = null;
   }
 }
 

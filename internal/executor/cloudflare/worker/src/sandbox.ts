@@ -24,6 +24,10 @@ export class Sandbox extends DurableObject<Env> {
   private still: Promise<unknown> = Promise.resolve();
   // beginning are the commands that are being started. They never reject.
   private readonly beginning = new Set<Promise<unknown>>();
+  // runs are the commands that have begun and whose output has not ended.
+  private readonly runs = new Set<Helper>();
+  // endings counts the calls under way that end the container.
+  private endings = 0;
   // telling is the end of the last word to the copy. It never rejects.
   private telling: Promise<void> = Promise.resolve();
   // turn is the end of the last call that changes what the container does: the next one waits for it.
@@ -58,9 +62,9 @@ export class Sandbox extends DurableObject<Env> {
       case "GET ":
         return this.view(path);
       case "DELETE ":
-        return this.inTurn(() => this.kill());
+        return this.ending(() => this.inTurn(() => this.kill()));
       case "POST sleep":
-        return this.inTurn(() => this.sleep(path));
+        return this.ending(() => this.inTurn(() => this.sleep(path)));
       case "POST wake":
         return this.inTurn(() => this.wake(path));
       case "POST renew":
@@ -85,15 +89,18 @@ export class Sandbox extends DurableObject<Env> {
 
   // alarm ends what is due. It is called again when it fails, and may come early or late.
   override async alarm(): Promise<void> {
-    await this.inTurn(async () => {
-      const due = this.due();
-      if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
-      if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
-      await this.tell();
-      const purgeAt = this.store.purgeAt();
-      if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
-      await this.arm();
-    });
+    const act = () => this.inTurn(() => this.endWhatIsDue());
+    await (this.ended(Date.now()) === null ? act() : this.ending(act));
+  }
+
+  private async endWhatIsDue(): Promise<void> {
+    const due = this.due();
+    if (due !== null && due.at <= Date.now()) await this.ending(() => this.rest(due.cause));
+    if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
+    await this.tell();
+    const purgeAt = this.store.purgeAt();
+    if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
+    await this.arm();
   }
 
   private spawn(path: Path, settings: Settings): Promise<Response> {
@@ -205,6 +212,18 @@ export class Sandbox extends DurableObject<Env> {
     return this.data.read(name);
   }
 
+  // ending does what ends the container. From then on no run waits for its reader: while its output is not taken, a
+  // container's engine may not see that any run of the container has ended, nor that the container has.
+  private async ending<T>(act: () => Promise<T>): Promise<T> {
+    this.endings++;
+    for (const run of this.runs) run.leaveReader();
+    try {
+      return await act();
+    } finally {
+      this.endings--;
+    }
+  }
+
   // standing does something while no command begins.
   private standing<T>(act: () => Promise<T>): Promise<T> {
     const mine = this.still.then(() => Promise.all(this.beginning)).then(act);
@@ -246,13 +265,20 @@ export class Sandbox extends DurableObject<Env> {
       if (changes(call)) await this.checkpoint(result);
     });
     const begun = started.then(
-      () => undefined,
+      (run) => this.keep(run),
       () => undefined,
     );
     this.beginning.add(begun);
     await begun;
     this.beginning.delete(begun);
     return started;
+  }
+
+  // keep keeps a run until its output has ended.
+  private keep(run: Helper): void {
+    this.runs.add(run);
+    if (this.endings > 0) run.leaveReader();
+    void run.ended.then(() => this.runs.delete(run)); // it never rejects
   }
 
   private async endRun(id: string): Promise<void> {
