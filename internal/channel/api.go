@@ -1,0 +1,29 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// Streams are what an operation reads and writes, on the client's side. Nil readers are empty, nil writers discard.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Begins gets the offset of the next byte of Stdout when the guest no longer keeps what came before.
+	Begins func(offset int64) error
+}
+
+// Dial opens a carrier to one sandbox.
+type Dial func(ctx context.Context) (net.Conn, error)
+
+// ErrLost means that the session ended before the result came: the guest, or its broker, started anew. Whether the
+// operation was carried out is not known; repeating it with its id is safe.
+var ErrLost = errors.New("the session with the sandbox was lost")
+
+// Handler carries out operations, on the guest's side. in is the operation's input; out takes its output. ctx ends when
+// the client gives the operation up or its session is lost. The result is sent after what out has taken.
+type Handler func(ctx context.Context, r Request, in io.Reader, out *wire.Writer) wire.Result
