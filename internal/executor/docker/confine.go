@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,15 +17,13 @@ import (
 // engine and this program. The guest gives commands more.
 const oomScore = 300
 
-// confine shuts a container in: what every sandbox gets, and what its environment decided.
-func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec) {
+// confine shuts a container in: what every sandbox gets, and what its environment decided. profile is the seccomp profile
+// of an environment that names none.
+func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
 	h.CapDrop = []string{"ALL"}
-	h.SecurityOpt = []string{"no-new-privileges"}
-	if c.SeccompProfile != "" { // without one, the engine's default
-		h.SecurityOpt = append(h.SecurityOpt, seccompOption+c.SeccompProfile)
-	}
+	h.SecurityOpt = []string{"no-new-privileges", seccompOption + cmp.Or(c.SeccompProfile, profile)}
 	h.Runtime = c.Runtime
 	h.IpcMode = dockerapi.IPCModePrivate
 	h.Sysctls = sysctls()

@@ -88,7 +88,7 @@ func (e *Executor) startGateway(ctx context.Context, ref sandbox.EnvironmentRef)
 	if err != nil {
 		return err
 	}
-	reference := gatewayImage(ref, shortHash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts)))
+	reference := gatewayImage(ref, shortHash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
 	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
 	c, err := e.lookUp(ctx, name)
 	if err == nil {
@@ -124,7 +124,7 @@ func (e *Executor) createGateway(ctx context.Context, ref sandbox.EnvironmentRef
 		return err
 	}
 	return e.do(ctx, change("create container", gatewayName(ref), sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, gatewayConfig(ref, reference), e.gatewayHost(ref), nil, nil, gatewayName(ref))
+		_, err := e.api.ContainerCreate(ctx, gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp), nil, nil, gatewayName(ref))
 		return err
 	})
 }
@@ -142,7 +142,7 @@ func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *dockerapi.Cont
 	}
 }
 
-func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *dockerapi.HostConfig {
+func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef, profile string) *dockerapi.HostConfig {
 	pids := gatewayPIDs
 	on := dockerapi.NetworkMode(e.gateway.Network)
 	if on == "" {
@@ -156,7 +156,7 @@ func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef) *dockerapi.HostConfig
 		ExtraHosts:     e.gateway.Hosts,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
-		SecurityOpt:    []string{"no-new-privileges"},
+		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
 		Sysctls:        sysctls(),
 		// It comes back by itself; until then its sandboxes are cut off.

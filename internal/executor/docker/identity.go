@@ -62,6 +62,8 @@ func (e *Executor) engine(ctx context.Context) (dockerapi.Info, error) {
 type program struct {
 	binary []byte
 	hash   string
+	// seccomp is the profile for what runs on that engine.
+	seccomp string
 }
 
 // guestFor returns the guest for an engine.
@@ -93,6 +95,9 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
 	}
 	p.hash = shortHash(string(p.binary))
+	if p.seccomp, err = ownProfile(choosesErrnos(info.ServerVersion)); err != nil {
+		return p, sandbox.Errorf(sandbox.Internal, "docker: engine %s: write the seccomp profile: %w", instance, err)
+	}
 	e.mu.Lock()
 	e.programs[key] = p
 	e.mu.Unlock()

@@ -305,6 +305,6 @@ func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *dockerapi.HostCon
 		h.Mounts = append(h.Mounts, bind(m))
 	}
 	out.apply(h)
-	confine(h, spec)
+	confine(h, spec, s.guest.seccomp)
 	return h
 }
