@@ -199,7 +199,7 @@ func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason
 }
 
 // Compile compiles a Go program, given as the source of its main package, to a static Linux binary.
-func Compile(t testing.TB, source string) []byte {
+func Compile(t testing.TB, source string, env ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
@@ -207,7 +207,7 @@ func Compile(t testing.TB, source string) []byte {
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "program", "main.go")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=", "GOWORK=off"), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("compile a test program: %v\n%s", err, out)
 	}

@@ -3,6 +3,7 @@ package executortest
 import (
 	_ "embed"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -26,6 +27,7 @@ func testHardening(t *testing.T, cfg Config) {
 	for name, test := range map[string]func(*testing.T, *world){
 		"another user has no capability either":             otherUser,
 		"the kernel refuses what would lead out":            probeKernel,
+		"the kernel does what programs need":                exerciseKernel,
 		"a file as large as the disk cannot be written":     fileSize,
 		"no sandbox sees another's files or processes":      otherSandbox,
 		"a fork bomb ends with its timeout, and is alone":   forkBomb,
@@ -89,16 +91,48 @@ func probeKernel(t *testing.T, w *world) {
 		must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("prober", program))))
 		w.sh(t, h, "mkdir -p /workspace/probe && chmod 777 /workspace /workspace/probe")
 		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"/workspace/prober"}, User: user})
-		if n := strings.Count(res.stdout(), "\n"); res.ExitCode != 0 || n < 35 {
+		if n := strings.Count(res.stdout(), "\n"); res.ExitCode != 0 || n < 90 {
 			t.Fatalf("as user %q: exit code %d after %d answers: %s", user, res.ExitCode, n, res.Stderr)
 		}
 		for line := range strings.Lines(res.stdout()) {
 			if line = strings.TrimSpace(line); !strings.Contains(line, ": refused: ") && !(user == "0:0" && permitted[line]) {
 				t.Errorf("as user %q: %s", user, line)
 			}
+			name, got, _ := strings.Cut(line, ": refused: ")
+			if want := refusals[name]; want != 0 && got != want.Error() {
+				t.Errorf("as user %q: %s is refused by %q, want %q", user, name, got, want)
+			}
 		}
 	}
 }
 
+// refusals are the errors after which programs do without a call.
+var refusals = map[string]syscall.Errno{
+	"io_uring_setup": syscall.ENOSYS, "io_setup": syscall.ENOSYS, "clone3 user namespace": syscall.ENOSYS, "a call of the future": syscall.ENOSYS,
+	"unshare user namespace": syscall.EPERM, "clone user namespace": syscall.EPERM, "mount tmpfs": syscall.EPERM, "keyctl": syscall.EPERM,
+	"bpf": syscall.EPERM, "userfaultfd": syscall.EPERM, "perf_event_open": syscall.EPERM,
+	"vsock stream": syscall.EAFNOSUPPORT, "alg": syscall.EAFNOSUPPORT, "netlink to netfilter": syscall.EPROTONOSUPPORT,
+}
+
 // permitted are calls that change nothing for one who is user 0 already.
 var permitted = map[string]bool{"setuid 0: succeeded with 0": true, "setgid 0: succeeded with 0": true}
+
+// exerciser uses what programs need, one group of system calls after another.
+//
+//go:embed testdata/exerciser.go
+var exerciser string
+
+func exerciseKernel(t *testing.T, w *world) {
+	h := w.spawn(t)
+	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("exerciser", Compile(t, exerciser)))))
+	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"/workspace/exerciser"}})
+	lines := strings.Split(strings.TrimSpace(res.stdout()), "\n")
+	if res.ExitCode != 0 || len(lines) < 25 {
+		t.Fatalf("exit code %d after %d answers: %s", res.ExitCode, len(lines), res.Stderr)
+	}
+	for _, line := range lines {
+		if !strings.HasSuffix(line, ": done") {
+			t.Error(line)
+		}
+	}
+}
