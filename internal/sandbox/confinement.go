@@ -27,7 +27,7 @@ type Confinement struct {
 	User           string    `json:"user,omitempty" doc:"Numeric user and group that everything in a sandbox runs as, as uid:gid. Default 1000:1000."`
 	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user to name user or group 0. Without capabilities even root may do little; it is refused unless this says so."`
 	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc, that the engine must have. Default: the engine's own."`
-	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile, as its JSON text, in place of the engine's default. It must deny what it does not name."`
+	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile, as its JSON text, in place of this program's own. It must deny what it does not name."`
 	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, but at most half of the memory, against which it counts. Default 512."`
 	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts. Default 16."`
 	OpenFiles      int64     `json:"open_files,omitempty" doc:"Open files of one process, 64 to 1048576. Default 16384."`

@@ -38,7 +38,7 @@ func confinementBlock() schema.Block {
 				Optional:            true,
 			},
 			"seccomp_profile": schema.StringAttribute{
-				MarkdownDescription: "Seccomp profile as its JSON text, such as `file(\"seccomp.json\")`, at most 128 KiB, in place of the engine's. It must deny what it does not name. Default: the engine's own.",
+				MarkdownDescription: "Seccomp profile as its JSON text, such as `file(\"seccomp.json\")`, at most 128 KiB, in place of the provider's own. It must deny what it does not name. Default: the provider's own, which allows less than the engine's default.",
 				Optional:            true,
 			},
 			"tmp_mb":     limit("Size of `/tmp` in MiB, 1 to 32768, but at most half of the memory, against which it counts.", def.TmpMB),

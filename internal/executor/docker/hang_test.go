@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,10 +36,9 @@ func hang(t *testing.T, h sandbox.Handle) (heal func()) {
 			_ = command.Wait()
 			continue
 		}
+		release := letGo(t, pid)
 		heal := sync.OnceFunc(func() {
-			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-				t.Errorf("let runc go on: %v", err)
-			}
+			release()
 			_ = command.Wait() // it may have been cut off
 		})
 		t.Cleanup(heal)
@@ -52,6 +52,28 @@ func hang(t *testing.T, h sandbox.Handle) (heal func()) {
 	}
 	t.Fatal("no runc was stopped in time")
 	return nil
+}
+
+// letGo returns what lets a stopped process go on. A process of its own does so, also when the test is killed: a runc
+// that stays stopped would keep the engine from removing the container for ever.
+func letGo(t *testing.T, pid int) (release func()) {
+	t.Helper()
+	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d", pid)) // reads until the test or its process ends
+	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}                               // an interrupt of the test is not its own
+	end, err := watcher.StdinPipe()
+	if err == nil {
+		err = watcher.Start()
+	}
+	if err != nil {
+		_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+		t.Fatalf("watch over a stopped runc: %v", err)
+	}
+	return sync.OnceFunc(func() {
+		_ = end.Close() // it may have ended already
+		if err := watcher.Wait(); err != nil {
+			t.Errorf("let runc go on: %v", err)
+		}
+	})
 }
 
 // stopInit stops the process in which runc is about to become a container's command, and returns its id, 0 when there is none.
