@@ -60,6 +60,7 @@ type (
 	RestartPolicy           = container.RestartPolicy
 	StartOptions            = container.StartOptions
 	StatsResponse           = container.StatsResponse
+	TopResponse             = container.TopResponse
 	StopOptions             = container.StopOptions
 	Ulimit                  = container.Ulimit
 	UpdateConfig            = container.UpdateConfig

@@ -2,13 +2,17 @@ package docker
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Audit implements sandbox.Auditor by the rules of auditRules, and for gateways of gatewayRules.
+// Audit implements sandbox.Auditor by the rules of auditRules, and for gateways of gatewayRules; both keep processRules.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := e.engine(ctx)
 	if err != nil {
@@ -23,18 +27,43 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range found {
-			c, err := e.lookUp(ctx, l.Name)
-			if isCode(err, sandbox.NotFound) {
-				continue // it has gone meanwhile
-			}
-			if err != nil {
-				return nil, err
-			}
-			checks = append(checks, judge(audited{c, info}, kind.rules)...)
+		of := make([][]sandbox.AuditCheck, len(found))
+		looks, looking := errgroup.WithContext(ctx)
+		looks.SetLimit(lookers)
+		for i := range found {
+			looks.Go(func() (err error) {
+				of[i], err = e.auditOne(looking, found[i], info, slices.Concat(kind.rules, processRules))
+				return err
+			})
 		}
+		if err := looks.Wait(); err != nil {
+			return nil, err
+		}
+		checks = append(checks, slices.Concat(of...)...)
 	}
 	return checks, nil
+}
+
+// auditOne holds one container against some rules. One that has gone meanwhile has no checks.
+func (e *Executor) auditOne(ctx context.Context, l sandbox.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
+	r := read("inspect container", l.Name)
+	r.limit = listedLimit
+	c, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
+		return e.api.ContainerInspect(ctx, l.Name)
+	})
+	switch {
+	case isCode(err, sandbox.NotFound):
+		return nil, nil
+	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return []sandbox.AuditCheck{{
+			Object: l.Name, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID, Verdict: sandbox.VerdictFinding,
+			Rule: "S.11", Title: "the engine answers about it",
+			Detail: "it does not: code in the sandbox may have stopped a process that the engine starts; release the lease, or end that process on the engine's machine",
+		}}, nil
+	case err != nil:
+		return nil, err
+	}
+	return judge(e.watchProcesses(ctx, audited{container: c, engine: info}), rules), nil
 }
 
 // judge holds one container against some rules. Pure.
@@ -60,6 +89,8 @@ func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 type audited struct {
 	container dockerapi.ContainerInspect
 	engine    dockerapi.Info
+	processes []process
+	unseen    string // why there are no processes
 }
 
 func (a audited) host() *dockerapi.HostConfig { return a.container.HostConfig }

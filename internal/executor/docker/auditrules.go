@@ -63,6 +63,9 @@ func when(broken func(audited) bool, finding string) func(audited) string {
 
 func rootUser(a audited) string {
 	user, group, _ := strings.Cut(a.container.Config.User, ":")
+	if a.keepsItself() {
+		return "" // rule S.8 holds what runs in it
+	}
 	if slices.Contains([]string{"", "0", "root"}, user) || group == "0" || group == "root" {
 		return fmt.Sprintf("it runs as %q", a.container.Config.User)
 	}
@@ -93,13 +96,17 @@ func noSELinux(a audited) string {
 
 func capabilities(a audited) string {
 	h := a.host()
-	if len(h.CapAdd) > 0 {
+	if len(h.CapAdd) > 0 && !a.keepsItself() { // rule S.9 holds what process 1 keeps
 		return "it is given " + strings.Join(h.CapAdd, ", ")
 	}
-	if !slices.ContainsFunc(h.CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") }) {
+	if !dropsAll(h) {
 		return "not all capabilities are dropped"
 	}
 	return ""
+}
+
+func dropsAll(h *dockerapi.HostConfig) bool {
+	return slices.ContainsFunc(h.CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") })
 }
 
 func hostMounts(a audited) string {
@@ -200,6 +207,9 @@ func noSeccomp(a audited) string {
 	}
 	if slices.Contains(a.host().SecurityOpt, seccompOption+"unconfined") {
 		return "its profile is unconfined"
+	}
+	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, seccompOption) }) {
+		return "its profile is the engine's default, which allows more than this program's: it was made before this release or by another program"
 	}
 	return ""
 }

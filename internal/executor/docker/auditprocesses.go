@@ -1,0 +1,214 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+)
+
+// processRules are the rules for what runs in a container, and not for what it was made with.
+var processRules = []auditRule{
+	{number: "S.8", title: "no process runs as root", finding: each(asRoot), needs: seesUsers},
+	{number: "S.9", title: "no process has capabilities", finding: each(withCapabilities), needs: seesKernel},
+	{number: "S.10", title: "no process gains privileges or makes unfiltered system calls", finding: each(unfiltered), needs: seesKernel},
+}
+
+// process is one process of a container, with all of its threads.
+type process struct {
+	pid  int
+	name string
+	// The users are the real, effective and saved ones; those that files see may differ. All are as the container has them.
+	users, fileUsers, groups []uint64
+	kernel                   *kernelView
+}
+
+// kernelView is what only the kernel of the engine's machine shows.
+type kernelView struct {
+	started string // with the pid it names one process
+	// capabilities are those in any of its sets, the bounding set included, a bit each.
+	capabilities              uint64
+	noNewPrivileges, filtered bool
+}
+
+// Capabilities by their bits (linux/capability.h), as far as a container of ours is given them.
+var capabilityBits = map[string]uint64{
+	"CHOWN": 1 << 0, "DAC_OVERRIDE": 1 << 1, "FOWNER": 1 << 3, "KILL": 1 << 5, "SETGID": 1 << 6, "SETUID": 1 << 7, "SETPCAP": 1 << 8,
+}
+
+// keeperUser is the user that process 1 takes in a container which it enters as root, and keeperKeeps what it keeps of
+// its capabilities then.
+const keeperUser = 65533
+
+var keeperKeeps = capabilityBits["SETUID"] | capabilityBits["SETGID"] | capabilityBits["SETPCAP"] | capabilityBits["KILL"]
+
+// keepsItself reports whether a container was made for a process 1 that begins as root and goes on as keeperUser, with
+// the capabilities for that and no other.
+func (a audited) keepsItself() bool {
+	entry := a.container.Config.Entrypoint
+	return len(entry) > 1 && entry[0] == guest.Path && entry[1] == "keep" && dropsAll(a.host()) &&
+		!slices.ContainsFunc(a.host().CapAdd, func(c string) bool { return capabilityBits[strings.TrimPrefix(c, "CAP_")] == 0 })
+}
+
+// mayHold are the capabilities that a process may have, by how its container was made. Nothing but the users of a process
+// tells process 1 and its own helpers from code of the sandbox, which cannot become keeperUser.
+func (a audited) mayHold(p process) uint64 {
+	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != keeperUser }) {
+		return 0
+	}
+	return keeperKeeps
+}
+
+func asRoot(a audited, p process) string {
+	user, group, _ := strings.Cut(a.container.Config.User, ":")
+	if root := []string{"", "0", "root"}; !a.keepsItself() && (slices.Contains(root, user) || slices.Contains(root[1:], group)) {
+		return "" // rule 4.1 finds it
+	}
+	users := slices.Concat(p.users, p.fileUsers)
+	if slices.Contains(users, 0) || slices.Contains(p.groups, 0) {
+		return fmt.Sprintf("it has users %v and groups %v", slices.Compact(users), slices.Compact(p.groups))
+	}
+	return ""
+}
+
+func withCapabilities(a audited, p process) string {
+	if excess := p.kernel.capabilities &^ a.mayHold(p); excess != 0 {
+		return fmt.Sprintf("it has capabilities %#x", excess)
+	}
+	return ""
+}
+
+func unfiltered(_ audited, p process) string {
+	switch {
+	case !p.kernel.filtered:
+		return "no filter holds its system calls"
+	case !p.kernel.noNewPrivileges:
+		return "it may gain privileges"
+	}
+	return ""
+}
+
+// each finds the first process that breaks a rule.
+func each(broken func(audited, process) string) func(audited) string {
+	return func(a audited) string {
+		for _, p := range a.processes {
+			if finding := broken(a, p); finding != "" {
+				return fmt.Sprintf("process %d of the host, %q: %s", p.pid, p.name, finding)
+			}
+		}
+		return ""
+	}
+}
+
+func seesUsers(a audited) string { return a.unseen }
+
+func seesKernel(a audited) string {
+	if a.unseen == "" && slices.ContainsFunc(a.processes, func(p process) bool { return p.kernel == nil }) {
+		return "its processes can be seen on the engine's own machine only"
+	}
+	return a.unseen
+}
+
+// suspect reports whether a process breaks a rule that applies.
+func (a audited) suspect(p process) bool {
+	return asRoot(a, p) != "" || p.kernel != nil && (withCapabilities(a, p) != "" || unfiltered(a, p) != "")
+}
+
+// settling is how long a process may break a rule: the engine starts each as root and without a filter, and only then
+// gives up both.
+const settling = 3 * time.Second
+
+// watchProcesses adds what runs in a container. A process counts as breaking a rule when it does so all the time.
+func (e *Executor) watchProcesses(ctx context.Context, a audited) audited {
+	if s := a.container.State; s == nil || !s.Running {
+		a.unseen = "it does not run"
+		return a
+	}
+	var first []process
+	_ = await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
+		found, err := e.processesOf(ctx, a)
+		if err != nil {
+			if first == nil { // else the time is over, or the container has ended
+				a.unseen = "the engine does not show its processes: " + err.Error()
+			}
+			return false, err
+		}
+		if a.processes = found; first == nil {
+			first = found
+		}
+		first = slices.DeleteFunc(slices.Clone(first), func(was process) bool {
+			return !a.suspect(was) || !slices.ContainsFunc(found, func(p process) bool { return p.same(was) && a.suspect(p) })
+		})
+		return len(first) == 0, nil
+	}) // after which the first ones are those that were suspect throughout
+	a.processes = slices.DeleteFunc(a.processes, func(p process) bool {
+		return a.suspect(p) && !slices.ContainsFunc(first, func(was process) bool { return p.same(was) })
+	})
+	return a
+}
+
+// same reports whether two looks saw one process.
+func (p process) same(q process) bool {
+	return p.pid == q.pid && (p.kernel == nil || q.kernel == nil || p.kernel.started == q.kernel.started)
+}
+
+// psColumns are asked of the engine, which runs ps on its machine.
+const psColumns = "-eo pid,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm"
+
+// processesOf lists what runs in a container.
+func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error) {
+	r := read("list processes of container", a.container.ID)
+	r.limit = listedLimit
+	top, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.TopResponse, error) {
+		return e.api.ContainerTop(ctx, a.container.ID, []string{psColumns})
+	})
+	if err != nil {
+		return nil, err
+	}
+	local := strings.HasPrefix(e.api.DaemonHost(), "unix://") && isOf(a.container.State.Pid, a.container.ID)
+	var list []process
+	for _, row := range top.Processes {
+		p, err := readRow(row)
+		if err != nil {
+			return nil, err
+		}
+		if local {
+			gone, err := p.look(a.container.ID)
+			if err != nil {
+				return nil, err
+			}
+			if gone {
+				continue
+			}
+		} else if mapsUsers(a.engine) {
+			return nil, fmt.Errorf("it shows users of its machine, and not of the container")
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// readRow reads what ps says of a process.
+func readRow(row []string) (p process, err error) {
+	const ids = 9
+	if len(row) <= ids {
+		return p, fmt.Errorf("ps has said %q", row)
+	}
+	numbers := make([]uint64, ids)
+	for i, field := range row[:ids] {
+		if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
+			return p, fmt.Errorf("ps has said %q: %w", row, err)
+		}
+	}
+	return process{pid: int(numbers[0]), users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:], name: strings.Join(row[ids:], " ")}, nil
+}
+
+// mapsUsers reports whether containers of an engine have a namespace of users.
+func mapsUsers(info dockerapi.Info) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
+}

@@ -1,0 +1,183 @@
+package docker_test
+
+import (
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// soon audits a sandbox until these rules, and no others, find something.
+func (w *world) soon(t *testing.T, sandboxID string, rules ...string) {
+	t.Helper()
+	var found map[string]string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		found, _ = w.findings(t, sandboxID)
+		if slices.Equal(slices.Sorted(maps.Keys(found)), rules) {
+			return
+		}
+	}
+	t.Errorf("findings: %v, want of %v", found, rules)
+}
+
+// TestTheAuditLooksAtWhatRuns has the engine start processes in a sandbox that weaken it, although it was made well.
+func TestTheAuditLooksAtWhatRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	for name, row := range map[string]struct {
+		options, rules []string
+	}{
+		"as root":    {[]string{"--user", "0"}, []string{"S.8"}},
+		"in group 0": {[]string{"--user", "1000:0"}, []string{"S.8"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := w.spec()
+			spec.Resources.DiskMB = 1024
+			must(t, w.x.Spawn(t.Context(), spec))
+			w.soon(t, spec.SandboxID)
+			must(t, exec.CommandContext(t.Context(), "docker", slices.Concat([]string{"exec", "-d"}, row.options,
+				[]string{"sandbox-" + spec.LedgerID + "-" + spec.SandboxID, "/bin/sleep", "600"})...).Run())
+			w.soon(t, spec.SandboxID, row.rules...)
+			must(t, w.x.Kill(t.Context(), spec.Handle))
+		})
+	}
+}
+
+// TestTheAuditDoesNotMindProcessesThatTheEngineStarts: each is root's, unfiltered, for a moment.
+func TestTheAuditDoesNotMindProcessesThatTheEngineStarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	spec := w.spec()
+	spec.Resources.DiskMB = 1024
+	must(t, w.x.Spawn(t.Context(), spec))
+	enough := make(chan struct{})
+	var busy sync.WaitGroup
+	for range 3 {
+		busy.Go(func() {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+					w.exec(t, spec.Handle, "true")
+				}
+			}
+		})
+	}
+	for range 10 {
+		if found, _ := w.findings(t, spec.SandboxID); len(found) != 0 {
+			t.Errorf("findings: %v", found)
+		}
+	}
+	close(enough)
+	busy.Wait()
+}
+
+// keeper stands in for a process 1 that begins as root, keeps four capabilities as a user of its own, and starts code
+// without any. Its argument says what it does otherwise.
+const keeper = `package main
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+const user, keeps = 65533, 1<<5 | 1<<6 | 1<<7 | 1<<8
+
+func all(number, a, b uintptr) {
+	if _, _, errno := syscall.AllThreadsSyscall(number, a, b, 0); errno != 0 {
+		println(number, a, errno.Error())
+		os.Exit(1)
+	}
+}
+
+func main() {
+	otherwise := os.Args[2]
+	for c := uintptr(0); c <= 3; c++ {
+		all(syscall.SYS_PRCTL, 24, c) // PR_CAPBSET_DROP
+	}
+	all(syscall.SYS_PRCTL, 8, 1) // PR_SET_KEEPCAPS
+	if err := syscall.Setresgid(user, user, user); err != nil {
+		panic(err)
+	}
+	if otherwise != "stay root" {
+		if err := syscall.Setresuid(user, user, user); err != nil {
+			panic(err)
+		}
+	}
+	header, data := [2]uint32{0x20080522, 0}, [6]uint32{keeps, keeps}
+	all(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)))
+	runtime.LockOSThread() // the thread that starts the code has no bounding set to give it
+	if otherwise != "bound code" {
+		for c := uintptr(5); c <= 8; c++ {
+			syscall.RawSyscall(syscall.SYS_PRCTL, 24, c, 0)
+		}
+	}
+	code := exec.Command("/bin/sleep", "600")
+	code.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	if otherwise == "root code" {
+		code.SysProcAttr.Credential = &syscall.Credential{}
+	}
+	if err := code.Start(); err != nil {
+		panic(err)
+	}
+	_ = code.Wait()
+}
+`
+
+func TestTheAuditKnowsWhatProcess1Keeps(t *testing.T) {
+	t.Parallel()
+	api := dockertest.Engine(t)
+	image := dockertest.Import(t, append(dockertest.BusyboxFiles(t),
+		dockertest.File{Name: ".sandbox/", Mode: 0o755}, dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: executortest.Compile(t, keeper)}))
+	w := newWorld(t, dockertest.Busybox(t))
+	spec := w.spec()
+	spec.Resources.DiskMB = 1024
+	must(t, w.x.Spawn(t.Context(), spec))
+	model, err := api.ContainerInspect(t.Context(), name(spec.Handle))
+	must(t, err)
+	kept := []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "SETPCAP", "KILL"}
+	for _, row := range []struct {
+		otherwise string
+		weaken    func(h *dockerapi.HostConfig)
+		rules     []string
+	}{
+		{otherwise: "nothing"},
+		{otherwise: "stay root", rules: []string{"S.8", "S.9"}},
+		{otherwise: "root code", rules: []string{"S.8"}},
+		{otherwise: "bound code", rules: []string{"S.9"}},
+		{"nothing", func(h *dockerapi.HostConfig) { h.CapAdd = append(slices.Clone(kept), "NET_ADMIN") }, []string{"4.1", "5.4", "S.9"}},
+		{"nothing", func(h *dockerapi.HostConfig) { h.SecurityOpt = []string{"seccomp=unconfined"} }, []string{"5.22", "5.26", "S.10"}},
+	} {
+		t.Run(strings.Join(append([]string{row.otherwise}, row.rules...), " "), func(t *testing.T) {
+			c, h := *model.Config, *model.HostConfig
+			id := sandbox.RandomIDs(sandbox.SandboxIDLength)
+			c.Labels = maps.Clone(c.Labels)
+			c.Labels["io.sandbox-lease.sandbox"] = id
+			c.Image, c.User, c.Cmd = image, "0:0", nil
+			c.Entrypoint = []string{"/.sandbox/guest", "keep", row.otherwise, "-deadline", "1900000000000000"}
+			h.CapAdd, h.Mounts = kept, nil
+			if row.weaken != nil {
+				row.weaken(&h)
+			}
+			made, err := api.ContainerCreate(t.Context(), &c, &h, nil, nil, "")
+			must(t, err)
+			defer func() {
+				must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+			}()
+			must(t, api.ContainerStart(t.Context(), made.ID, dockerapi.StartOptions{}))
+			w.soon(t, id, row.rules...)
+		})
+	}
+}
