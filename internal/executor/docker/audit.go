@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -46,15 +45,11 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 
 // auditOne holds one container against some rules. One that has gone meanwhile has no checks.
 func (e *Executor) auditOne(ctx context.Context, l sandbox.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
-	r := read("inspect container", l.Name)
-	r.limit = listedLimit
-	c, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
-		return e.api.ContainerInspect(ctx, l.Name)
-	})
+	c, err := e.lookWithin(ctx, l.Name, l.Name, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return nil, nil
-	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+	case hangs(ctx, err):
 		return []sandbox.AuditCheck{{
 			Object: l.Name, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID, Verdict: sandbox.VerdictFinding,
 			Rule: "S.11", Title: "the engine answers about it",

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ const (
 	lateEvents = 300 * time.Millisecond
 	// usualStart is how long a start mostly takes.
 	usualStart = 200 * time.Millisecond
+	// rareLook is the time between two questions about a start that hangs.
+	rareLook = 30 * time.Second
 	// maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
 	maxDiagnostics = 4 << 10
 )
@@ -180,30 +183,33 @@ func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) e
 }
 
 // awaitStart waits until the engine has started a process, or has failed to. It goes on when the
-// caller does not, for the engine does too.
+// caller does not, for the engine does too: for as long as the container is there.
 func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
-	select {
-	case <-ended: // as most do, before it is worth while to ask
-		return
-	case <-e.life.Done():
-		return
-	case <-time.After(usualStart):
-	}
 	r := read("wait for the start of process", execID)
 	r.waits = true
-	err := await(e.life, "process "+execID+" is started", changeLimit, func(ctx context.Context) (bool, error) {
+	began, pause := time.Now(), usualStart // most have ended before it is worth while to ask
+	for {
 		select {
 		case <-ended:
-			return true, nil
-		default:
+			return
+		case <-e.life.Done():
+			return
+		case <-time.After(pause):
 		}
-		x, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecInspect, error) {
+		x, err := fetch(e.life, e, r, func(ctx context.Context) (dockerapi.ExecInspect, error) {
 			return e.api.ContainerExecInspect(ctx, execID)
 		})
-		return isCode(err, sandbox.NotFound) || err == nil && (x.Pid != 0 || x.ExitCode != 0), nil
-	})
-	if err != nil && e.life.Err() == nil {
-		e.log.Warn("docker: a process does not start", "process", execID, "error", err)
+		switch {
+		case err == nil && (x.Pid != 0 || x.ExitCode != 0), isCode(err, sandbox.NotFound), e.life.Err() != nil:
+			return
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			e.log.Warn("docker: a process does not start", "process", execID, "error", err)
+			return
+		}
+		if pause == usualStart && time.Since(began) > changeLimit {
+			e.log.Warn("docker: a process does not start; until it does, the engine is not asked about its container", "process", execID, "error", err)
+			pause = rareLook
+		}
 	}
 }
 

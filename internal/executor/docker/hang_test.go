@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -58,8 +59,8 @@ func hang(t *testing.T, h sandbox.Handle) (heal func()) {
 // that stays stopped would keep the engine from removing the container for ever.
 func letGo(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d", pid)) // reads until the test or its process ends
-	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}                               // an interrupt of the test is not its own
+	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d 2>/dev/null || true", pid)) // reads until the test or its process ends
+	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}                                                   // an interrupt of the test is not its own
 	end, err := watcher.StdinPipe()
 	if err == nil {
 		err = watcher.Start()
@@ -148,4 +149,78 @@ func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 
 	heal()
 	must(t, w.x.Kill(t.Context(), stuck))
+}
+
+// TestASandboxThatStopsTheEnginesProcessIsKilledAllTheSame stops the process that the engine starts for a command of ours,
+// as code in the sandbox can, and lets it stay so.
+func TestASandboxThatStopsTheEnginesProcessIsKilledAllTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawn(t)
+	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name(h))
+	must(t, err)
+	running, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	var commands sync.WaitGroup
+	for stuck := false; !stuck; {
+		ended := make(chan struct{})
+		commands.Go(func() {
+			defer close(ended)
+			_, _ = w.x.Exec(running, h, sandbox.ExecRequest{Command: []string{"true"}, Timeout: sandbox.Duration(time.Minute)}) // cut off below
+		})
+		var pid int
+		for pid == 0 && !isClosed(ended) {
+			pid = stopInit(t, c.ID)
+		}
+		if pid == 0 {
+			continue
+		}
+		release := letGo(t, pid)
+		if stuck = waitsForStart(t, c.ID); !stuck {
+			release() // it had got too far already
+			<-ended
+			continue
+		}
+		t.Cleanup(release)
+	}
+
+	began := time.Now()
+	if _, err := w.x.Inspect(t.Context(), h); err == nil || !sandbox.IsRetryable(err) {
+		t.Errorf("looking at it: %v", err)
+	}
+	list, err := w.x.List(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	if len(list) != 1 || !list[0].Hangs {
+		t.Errorf("the list has %+v", list)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("a look and a list took %s", took)
+	}
+	began = time.Now()
+	must(t, w.x.Kill(t.Context(), h))
+	if syscall.Kill(c.State.Pid, 0) == nil {
+		t.Error("its process 1 is alive")
+	}
+	t.Logf("the kill took %s", time.Since(began))
+	giveUp()
+	commands.Wait()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitsForStart reports whether the engine waits for a start in a container. Making another command waits with it, and
+// takes no lock of the container's, as a look would.
+func waitsForStart(t *testing.T, container string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := dockertest.Engine(t).ContainerExecCreate(ctx, container, dockerapi.ExecOptions{Cmd: []string{"/bin/true"}})
+	return err != nil && ctx.Err() != nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,9 +17,26 @@ import (
 
 // lookUp inspects a container by name or id.
 func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.ContainerInspect, error) {
-	return fetch(ctx, e, read("inspect container", name), func(ctx context.Context) (dockerapi.ContainerInspect, error) {
-		return e.api.ContainerInspect(ctx, name)
+	return e.lookWithin(ctx, name, name, readLimit)
+}
+
+// lookWithin inspects a container of this name by its name or id, once nothing is being started in it.
+func (e *Executor) lookWithin(ctx context.Context, name, id string, limit time.Duration) (c dockerapi.ContainerInspect, err error) {
+	r := read("inspect container", id)
+	r.limit = limit
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := e.gates.settled(waiting, name); err != nil {
+		return c, sandbox.Errorf(sandbox.Unavailable, "docker: inspect container %s: not tried: %w", id, err)
+	}
+	return fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
+		return e.api.ContainerInspect(ctx, id)
 	})
+}
+
+// hangs reports whether an error is that of an engine which does not answer about a container, and not of the caller.
+func hangs(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStarting))
 }
 
 // inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
@@ -163,15 +181,15 @@ const lookers = 16
 
 // lookAtListed adds what a list does not have: limits and exit codes. It returns the zero value for what is gone.
 func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (sandbox.Observation, error) {
-	r := read("inspect container", s.ID)
-	r.limit = listedLimit
-	c, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
-		return e.api.ContainerInspect(ctx, s.ID)
-	})
+	name := s.ID
+	if len(s.Names) > 0 {
+		name = strings.TrimPrefix(s.Names[0], "/")
+	}
+	c, err := e.lookWithin(ctx, name, s.ID, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return sandbox.Observation{}, nil
-	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+	case hangs(ctx, err):
 		e.log.Warn("docker: the engine does not answer about a container, and about others it does", "container", s.ID, "sandbox", s.Labels[labelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
