@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"maps"
+	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -48,6 +50,40 @@ func TestTheAuditLooksAtWhatRuns(t *testing.T) {
 			w.soon(t, spec.SandboxID, row.rules...)
 			must(t, w.x.Kill(t.Context(), spec.Handle))
 		})
+	}
+}
+
+// TestTheAuditOfAnEngineElsewhereKnowsUsersAlone asks an engine by an address that may be another machine's.
+func TestTheAuditOfAnEngineElsewhereKnowsUsersAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.spawn(t)
+	far := httptest.NewServer(dockertest.NewProxy(t))
+	t.Cleanup(far.Close)
+	x, err := docker.New(docker.Config{Host: "tcp://" + far.Listener.Addr().String()})
+	must(t, err)
+	t.Cleanup(func() { must(t, x.Close()) })
+	verdicts := func() map[string]sandbox.Verdict {
+		checks, err := x.Audit(t.Context(), w.ref.LedgerID)
+		must(t, err)
+		of := make(map[string]sandbox.Verdict)
+		for _, c := range checks {
+			if slices.Contains([]string{"S.8", "S.9", "S.10"}, c.Rule) {
+				of[c.Rule] = c.Verdict
+			}
+		}
+		return of
+	}
+	want := map[string]sandbox.Verdict{"S.8": sandbox.VerdictPass, "S.9": sandbox.VerdictInapplicable, "S.10": sandbox.VerdictInapplicable}
+	if got := verdicts(); !maps.Equal(got, want) {
+		t.Errorf("the verdicts are %v, want %v", got, want)
+	}
+	must(t, exec.CommandContext(t.Context(), "docker", "exec", "-d", "--user", "0", name(h), "/bin/sleep", "600").Run())
+	want["S.8"] = sandbox.VerdictFinding
+	for end := time.Now().Add(30 * time.Second); !maps.Equal(verdicts(), want); {
+		if time.Now().After(end) {
+			t.Fatalf("the verdicts are %v, want %v", verdicts(), want)
+		}
 	}
 }
 

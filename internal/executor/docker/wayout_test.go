@@ -168,7 +168,7 @@ func TestTheGatewayIsConfinedToo(t *testing.T) {
 	h := c.HostConfig
 	for rule, kept := range map[string]bool{
 		"no capabilities":     len(h.CapAdd) == 0 && len(h.CapDrop) == 1 && h.CapDrop[0] == "ALL",
-		"no new privileges":   len(h.SecurityOpt) == 1 && h.SecurityOpt[0] == "no-new-privileges",
+		"no new privileges":   slices.Contains(h.SecurityOpt, "no-new-privileges"),
 		"read-only root":      h.ReadonlyRootfs,
 		"not root":            c.Config.User == "65532:65532",
 		"memory and PIDs":     h.Memory == 256<<20 && h.MemorySwap == h.Memory && *h.PidsLimit == 128,
