@@ -40,6 +40,11 @@ export class Box {
     return this.container.running;
   }
 
+  // lives: it runs, or its end is not recorded yet. The platform tells of an end before the watch has recorded it.
+  get lives(): boolean {
+    return this.container.running || this.life !== null;
+  }
+
   // resume takes up what a Durable Object before this one left. It may have missed the end.
   resume(): void {
     const last = this.store.lastPeriod();

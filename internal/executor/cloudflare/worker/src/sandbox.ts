@@ -370,7 +370,7 @@ export class Sandbox extends DurableObject<Env> {
     const last = this.store.lastPeriod();
     return {
       settings: row.settings,
-      state: this.box.running && last?.stopped_at === null ? "running" : "stopped",
+      state: this.box.lives && last?.stopped_at === null ? "running" : "stopped",
       created_at: row.created_at,
       used_at: row.used_at,
       saved_at: this.store.savedAt(),
