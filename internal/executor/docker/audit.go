@@ -53,7 +53,8 @@ func (e *Executor) auditOne(ctx context.Context, l sandbox.Leftover, info docker
 		return []sandbox.AuditCheck{{
 			Object: l.Name, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID, Verdict: sandbox.VerdictFinding,
 			Rule: "S.11", Title: "the engine answers about it",
-			Detail: "it does not: code in the sandbox may have stopped a process that the engine starts; release the lease, or end that process on the engine's machine",
+			Detail: "it does not: code in the sandbox may have stopped a process that the engine starts; " +
+				"release the lease, or end that process on the engine's machine",
 		}}, nil
 	case err != nil:
 		return nil, err

@@ -205,7 +205,8 @@ func readRow(row []string) (p process, err error) {
 			return p, fmt.Errorf("ps has said %q: %w", row, err)
 		}
 	}
-	return process{pid: int(numbers[0]), users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:], name: strings.Join(row[ids:], " ")}, nil
+	name := strings.Join(row[ids:], " ")
+	return process{pid: int(numbers[0]), name: name, users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:]}, nil
 }
 
 // mapsUsers reports whether containers of an engine have a namespace of users.

@@ -175,8 +175,8 @@ func main() {
 func TestTheAuditKnowsWhatProcess1Keeps(t *testing.T) {
 	t.Parallel()
 	api := dockertest.Engine(t)
-	image := dockertest.Import(t, append(dockertest.BusyboxFiles(t),
-		dockertest.File{Name: ".sandbox/", Mode: 0o755}, dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: executortest.Compile(t, keeper)}))
+	program := dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: executortest.Compile(t, keeper)}
+	image := dockertest.Import(t, append(dockertest.BusyboxFiles(t), dockertest.File{Name: ".sandbox/", Mode: 0o755}, program))
 	w := newWorld(t, dockertest.Busybox(t))
 	spec := w.spec()
 	spec.Resources.DiskMB = 1024

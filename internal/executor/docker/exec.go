@@ -207,7 +207,8 @@ func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
 			return
 		}
 		if pause == usualStart && time.Since(began) > changeLimit {
-			e.log.Warn("docker: a process does not start; until it does, the engine is not asked about its container", "process", execID, "error", err)
+			e.log.Warn("docker: a process does not start; until it does, the engine is not asked about its container",
+				"process", execID, "error", err)
 			pause = rareLook
 		}
 	}

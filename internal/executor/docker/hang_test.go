@@ -59,8 +59,9 @@ func hang(t *testing.T, h sandbox.Handle) (heal func()) {
 // that stays stopped would keep the engine from removing the container for ever.
 func letGo(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d 2>/dev/null || true", pid)) // reads until the test or its process ends
-	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}                                                   // an interrupt of the test is not its own
+	// It reads until the test or its process ends. An interrupt of the test is not its own.
+	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d 2>/dev/null || true", pid))
+	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	end, err := watcher.StdinPipe()
 	if err == nil {
 		err = watcher.Start()
@@ -193,8 +194,11 @@ func TestASandboxThatStopsTheEnginesProcessIsKilledAllTheSame(t *testing.T) {
 	if len(list) != 1 || !list[0].Hangs {
 		t.Errorf("the list has %+v", list)
 	}
+	if found, _ := w.findings(t, h.SandboxID); found["S.11"] == "" {
+		t.Errorf("the audit finds %v", found)
+	}
 	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("a look and a list took %s", took)
+		t.Errorf("a look, a list and an audit took %s", took)
 	}
 	began = time.Now()
 	must(t, w.x.Kill(t.Context(), h))

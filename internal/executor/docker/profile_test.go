@@ -25,7 +25,8 @@ func TestNoCallIsBothAllowedAndRefused(t *testing.T) {
 func TestAnOldEngineGetsAProfileThatItUnderstands(t *testing.T) {
 	t.Parallel()
 	for version, chosen := range map[string]bool{
-		"20.10.0": false, "20.10.9": false, "19.03.15": false, "20.10.10": true, "20.10.24+dfsg1": true, "23.0.1": true, "29.0.0-rc.1": true, "dev": true,
+		"20.10.0": false, "20.10.9": false, "19.03.15": false,
+		"20.10.10": true, "20.10.24+dfsg1": true, "23.0.1": true, "29.0.0-rc.1": true, "dev": true,
 	} {
 		if choosesErrnos(version) != chosen {
 			t.Errorf("engine %s lets a profile choose errors: %t, want %t", version, !chosen, chosen)

@@ -108,7 +108,8 @@ func probeKernel(t *testing.T, w *world) {
 
 // refusals are the errors after which programs do without a call.
 var refusals = map[string]syscall.Errno{
-	"io_uring_setup": syscall.ENOSYS, "io_setup": syscall.ENOSYS, "clone3 user namespace": syscall.ENOSYS, "a call of the future": syscall.ENOSYS,
+	"io_uring_setup": syscall.ENOSYS, "io_setup": syscall.ENOSYS, "clone3 user namespace": syscall.ENOSYS,
+	"a call of the future":   syscall.ENOSYS,
 	"unshare user namespace": syscall.EPERM, "clone user namespace": syscall.EPERM, "mount tmpfs": syscall.EPERM, "keyctl": syscall.EPERM,
 	"bpf": syscall.EPERM, "userfaultfd": syscall.EPERM, "perf_event_open": syscall.EPERM,
 	"vsock stream": syscall.EAFNOSUPPORT, "alg": syscall.EAFNOSUPPORT, "netlink to netfilter": syscall.EPROTONOSUPPORT,
