@@ -52,6 +52,21 @@ type Request struct {
 	ReportData bool `json:"report_data,omitempty"`
 }
 
+// runs tells whether a request starts a program.
+func (r Request) runs() bool { return r.Op == OpExec || r.Op == OpProcess }
+
+// changes tells whether a request is carried out at most once for its id.
+func (r Request) changes() bool {
+	switch r.Op {
+	case OpExec, OpProcess, OpPut, OpSecrets:
+		return true
+	case OpFile:
+		return r.File != nil && (r.File.Op == wire.FileWrite || r.File.Op == wire.FileRemove)
+	default:
+		return false
+	}
+}
+
 // Exec is a command or process to start.
 type Exec struct {
 	// Args are the program and its arguments. With Shell, they are one line for the image's shell.

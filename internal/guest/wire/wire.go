@@ -38,6 +38,8 @@ const (
 	ProblemNotFound = "not_found"
 	ProblemFailed   = "failed"
 	ProblemConflict = "conflict"
+	// ProblemUnknown: the operation began, and the guest started anew before it ended. It may have been carried out.
+	ProblemUnknown = "unknown"
 )
 
 // DataEmpty is the fingerprint of a directory that holds nothing.
@@ -67,8 +69,9 @@ type Result struct {
 
 // Writer writes frames. It is safe for concurrent use.
 type Writer struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu     sync.Mutex
+	w      io.Writer
+	buffer []byte // of the last frame
 }
 
 // NewWriter returns a Writer onto w.
@@ -95,14 +98,20 @@ func (w *Writer) Begins(offset int64) error {
 }
 
 func (w *Writer) frame(k kind, p []byte) error {
-	b := make([]byte, headerSize, headerSize+len(p))
-	b[0] = byte(k)
-	binary.BigEndian.PutUint32(b[1:], uint32(len(p)))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err := w.w.Write(append(b, p...))
+	b := append(w.buffer[:0], byte(k))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+	b = append(b, p...)
+	if len(b) <= maxBuffer {
+		w.buffer = b
+	}
+	_, err := w.w.Write(b)
 	return err
 }
+
+// maxBuffer bounds the memory that a Writer keeps, in bytes.
+const maxBuffer = 128 << 10
 
 type stream struct {
 	w *Writer

@@ -2,11 +2,10 @@ package wire_test
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )

@@ -1,0 +1,105 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// opened is what opening a stream gave.
+type opened struct {
+	stream *yamux.Stream
+	err    error
+}
+
+// call carries an operation over the session. It gives the caller's slot back once its stream is closed.
+func (l *link) call(ctx context.Context, request []byte, s Streams) (wire.Result, error) {
+	first := appendRequest(make([]byte, 0, 4+len(request)+inputHeader), request)
+	if s.Stdin == nil {
+		first = appendHead(first, inputEnd, 0)
+	}
+	opening := make(chan opened, 1)
+	sending, done := context.WithCancel(l.client.ctx)
+	l.client.wg.Go(func() { l.open(sending, opening, first, s.Stdin) })
+	var o opened
+	select {
+	case o = <-opening:
+	case <-ctx.Done():
+		done()
+		l.client.wg.Go(func() { l.finish(<-opening) })
+		return wire.Result{}, ctx.Err()
+	}
+	defer l.client.wg.Go(func() { l.finish(o) })
+	defer done()
+	if o.err != nil {
+		return wire.Result{}, l.lost(o.err)
+	}
+	return l.receive(ctx, o.stream, s)
+}
+
+// finish closes a stream and gives the caller's slot back.
+func (l *link) finish(o opened) {
+	if o.err == nil {
+		o.stream.Close() //nolint:errcheck // the session reports its end
+	}
+	<-l.client.slots
+}
+
+// open opens a stream and sends the request. It may have to wait for the guest, which its caller need not.
+func (l *link) open(ctx context.Context, opening chan<- opened, first []byte, stdin io.Reader) {
+	stream, err := l.mux.OpenStream()
+	opening <- opened{stream, err}
+	if err != nil {
+		return
+	}
+	out := paced{ctx, l.session, stream}
+	if _, err := out.Write(first); err != nil || stdin == nil {
+		return // the reader of the stream learns of its end
+	}
+	// The caller owns what may block here, see Streams. The reader of the stream learns of its end.
+	go sendInput(out, stdin) //nolint:errcheck // see above
+}
+
+var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// receive takes the answer of the guest apart.
+func (l *link) receive(ctx context.Context, stream *yamux.Stream, s Streams) (wire.Result, error) {
+	defer context.AfterFunc(ctx, func() {
+		stream.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it always returns nil
+	})()
+	answer := wire.Demux{Stdout: s.Stdout, Stderr: s.Stderr, Begins: s.Begins}
+	piece, _ := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(piece)
+	for {
+		n, err := stream.Read(piece[:])
+		if ctx.Err() != nil {
+			return wire.Result{}, ctx.Err()
+		}
+		if _, err := answer.Write(piece[:n]); err != nil {
+			return wire.Result{}, fmt.Errorf("take the answer of the guest: %w", err)
+		}
+		if result, ok := answer.Result(); ok {
+			return result, nil
+		}
+		if err != nil {
+			return wire.Result{}, l.lost(err)
+		}
+	}
+}
+
+// lost is the error of an operation whose stream ended without a result.
+func (l *link) lost(err error) error {
+	if reason := l.reason(); reason != nil {
+		err = reason
+	} else if errors.Is(err, io.EOF) {
+		err = errors.New("the guest ended the operation without a result")
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}

@@ -1,0 +1,122 @@
+package channel
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// The kinds of frames on a carrier. A frame is a byte of kind, four bytes of length (big endian) and the payload.
+// A reader skips kinds that it does not know.
+const (
+	frameData byte = 1 // eight bytes of offset, and the bytes of the session from there on
+	frameAck  byte = 2 // eight bytes: how many bytes of the session the sender has
+	framePing byte = 3 // empty; asks for a pong
+	framePong byte = 4 // empty
+	frameBye  byte = 5 // text: the session ends, and why
+)
+
+const (
+	frameHeader = 5
+	offsetSize  = 8
+)
+
+// errFenced ends the use of a carrier that another one has replaced.
+var errFenced = errors.New("another carrier has taken over")
+
+// fatal is an error that another carrier cannot mend: it ends the session.
+type fatal struct{ what string }
+
+func (f fatal) Error() string { return f.what }
+
+// violationf returns the error of a peer that does not keep to the protocol.
+func violationf(format string, args ...any) error {
+	return fatal{"the other side broke the protocol: " + fmt.Sprintf(format, args...)}
+}
+
+// carrier is one connection of a session. Its session's mutex guards what is due.
+type carrier struct {
+	conn net.Conn
+	gone chan struct{} // closed when the session has dropped it
+	why  error         // set before
+
+	pingDue, pongDue, byeDue bool
+	bye                      string
+
+	// One goroutine reads.
+	in     *bufio.Reader
+	header [frameHeader + offsetSize]byte
+	left   int // what is still to read of a data frame
+}
+
+func newCarrier(conn net.Conn) *carrier {
+	return &carrier{conn: conn, in: bufio.NewReaderSize(conn, 4<<10), gone: make(chan struct{})}
+}
+
+// scratch holds what a writer writes at once: one frame of each kind. A writer needs it only while it writes.
+type scratch [frameHeader + maxFrame + 4*(frameHeader+offsetSize) + maxBye]byte
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// appendHead appends the head of a frame whose payload is of a size.
+func appendHead(b []byte, kind byte, size int) []byte {
+	return binary.BigEndian.AppendUint32(append(b, kind), uint32(size))
+}
+
+func appendOffset(b []byte, offset int64) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(offset))
+}
+
+// frame is the head of a frame. offset belongs to data and acknowledgements; left is what follows.
+type frame struct {
+	kind   byte
+	offset int64
+	left   int
+}
+
+// next reads the head of the next frame.
+func (c *carrier) next() (frame, error) {
+	head := c.header[:frameHeader]
+	if _, err := io.ReadFull(c.in, head); err != nil {
+		return frame{}, err
+	}
+	f := frame{kind: head[0]}
+	length := binary.BigEndian.Uint32(head[1:])
+	if length > maxFrame {
+		return frame{}, violationf("a frame of kind %d claims %d bytes", f.kind, length)
+	}
+	f.left = int(length)
+	wrong := false
+	switch f.kind {
+	case frameData:
+		wrong = f.left < offsetSize
+	case frameAck:
+		wrong = f.left != offsetSize
+	case framePing, framePong:
+		wrong = f.left != 0
+	case frameBye:
+		wrong = f.left > maxBye
+	default:
+		_, err := c.in.Discard(f.left)
+		return f, err
+	}
+	if wrong {
+		return frame{}, violationf("a frame of kind %d has %d bytes", f.kind, f.left)
+	}
+	if f.kind != frameData && f.kind != frameAck {
+		return f, nil
+	}
+	word := c.header[:offsetSize]
+	if _, err := io.ReadFull(c.in, word); err != nil {
+		return frame{}, err
+	}
+	f.offset, f.left = int64(binary.BigEndian.Uint64(word)), f.left-offsetSize
+	if f.offset < 0 {
+		return frame{}, violationf("a frame of kind %d has the offset %d", f.kind, f.offset)
+	}
+	return f, nil
+}

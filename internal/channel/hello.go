@@ -1,0 +1,119 @@
+package channel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// magic begins each hello, in both directions, in every version of the protocol.
+const magic = "SBXCHAN\n"
+
+// versions is a range of protocol versions, both ends included.
+type versions struct{ Min, Max int }
+
+// spoken are the versions that this release speaks.
+var spoken = versions{Min: 1, Max: 1}
+
+func (v versions) String() string {
+	if v.Min == v.Max {
+		return fmt.Sprintf("version %d", v.Min)
+	}
+	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
+}
+
+// common returns the highest version of both ranges, or 0.
+func (v versions) common(w versions) int {
+	highest := min(v.Max, w.Max)
+	if highest < v.Min || highest < w.Min || highest < 1 {
+		return 0
+	}
+	return highest
+}
+
+// clientHello is the first message on a carrier. Fields are added, never changed; a reader ignores unknown ones.
+type clientHello struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+	// Session is 32 hexadecimal digits, chosen at random by the client.
+	Session string `json:"session,omitempty"`
+	// Attempt rises with each carrier of a session. It tells a late carrier from the latest.
+	Attempt uint64 `json:"attempt,omitempty"`
+	// Resume: the guest has known the session before. One that does not any more must not begin it again.
+	Resume bool `json:"resume,omitempty"`
+	// Received counts the bytes of the session that the client has from the guest.
+	Received int64 `json:"received,omitempty"`
+	// Client names the client and its release, for logs.
+	Client string `json:"client,omitempty"`
+	// Shutdown asks to end the sandbox. The carrier then has no session.
+	Shutdown *Request `json:"shutdown,omitempty"`
+}
+
+// guestHello answers.
+type guestHello struct {
+	// Version is the one to speak, 0 when the ranges have none in common.
+	Version int `json:"version"`
+	Min     int `json:"min"`
+	Max     int `json:"max"`
+	// Release is the guest's, for logs. Boot changes when the guest starts anew, and with it all sessions are gone.
+	Release string `json:"release,omitempty"`
+	Boot    string `json:"boot,omitempty"`
+	// Known is false when a session to resume is gone.
+	Known bool `json:"known,omitempty"`
+	// Received counts the bytes of the session that the guest has from the client.
+	Received int64 `json:"received,omitempty"`
+	// Refused says why the carrier is not taken, although version and session are good.
+	Refused string `json:"refused,omitempty"`
+}
+
+func writeHello(w io.Writer, hello any) error {
+	text, err := json.Marshal(hello)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxHello {
+		return fmt.Errorf("the hello has %d bytes, at most %d are allowed", len(text), maxHello)
+	}
+	b := make([]byte, 0, len(magic)+4+len(text))
+	b = binary.BigEndian.AppendUint32(append(b, magic...), uint32(len(text)))
+	_, err = w.Write(append(b, text...))
+	return err
+}
+
+// readHello reads exactly one hello.
+func readHello(r io.Reader, hello any) error {
+	var head [len(magic) + 4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return fmt.Errorf("read the hello: %w", err)
+	}
+	if string(head[:len(magic)]) != magic {
+		return errors.New("read the hello: the other side speaks another protocol")
+	}
+	size := binary.BigEndian.Uint32(head[len(magic):])
+	if size > maxHello {
+		return fmt.Errorf("read the hello: it claims %d bytes, at most %d are allowed", size, maxHello)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return fmt.Errorf("read the hello: %w", err)
+	}
+	if err := json.Unmarshal(text, hello); err != nil {
+		return fmt.Errorf("read the hello: %w", err)
+	}
+	return nil
+}
+
+// validSession tells whether an id has the form of one.
+func validSession(id string) bool {
+	if len(id) != 32 {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

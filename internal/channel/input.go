@@ -1,0 +1,121 @@
+package channel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The kinds of frames of an operation's input, laid out as frames on a carrier are. A reader skips kinds that it does
+// not know. A stream that ends before inputEnd was given up.
+const (
+	inputData   byte = 1
+	inputEnd    byte = 2 // empty
+	inputFailed byte = 3 // text: why the client could not read its input
+)
+
+const inputHeader = 5
+
+// ErrInput is what a Handler reads when the client could not read the operation's input to its end.
+var ErrInput = errors.New("the client could not read the input")
+
+func appendRequest(b, request []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(request))), request...)
+}
+
+// sendInput frames what r reads, to its end.
+func sendInput(w io.Writer, r io.Reader) error {
+	b := make([]byte, inputHeader+32<<10)
+	for {
+		n, err := r.Read(b[inputHeader:])
+		if n > 0 {
+			appendHead(b[:0], inputData, n)
+			if _, err := w.Write(b[:inputHeader+n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_, err := w.Write(appendHead(nil, inputEnd, 0))
+			return err
+		case err != nil:
+			text := cut(err.Error(), maxMessage)
+			_, err := w.Write(append(appendHead(nil, inputFailed, len(text)), text...))
+			return err
+		}
+	}
+}
+
+// input reads what sendInput wrote.
+type input struct {
+	r    io.Reader
+	left int
+	err  error
+}
+
+// Read implements io.Reader.
+func (in *input) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for in.left == 0 && in.err == nil {
+		in.err = in.next()
+	}
+	if in.left == 0 {
+		return 0, in.err
+	}
+	n, err := in.r.Read(p[:min(len(p), in.left)])
+	in.left -= n
+	if err != nil {
+		in.err, in.left = unexpected(err), 0
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, in.err
+}
+
+func (in *input) next() error {
+	var head [inputHeader]byte
+	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+		return unexpected(err)
+	}
+	size := int64(binary.BigEndian.Uint32(head[1:]))
+	if size > maxInput {
+		return violationf("an input frame of kind %d claims %d bytes", head[0], size)
+	}
+	switch head[0] {
+	case inputData:
+		in.left = int(size)
+		return nil
+	case inputEnd:
+		return io.EOF
+	case inputFailed:
+		text, err := io.ReadAll(io.LimitReader(in.r, size))
+		if err != nil {
+			return unexpected(err)
+		}
+		return fmt.Errorf("%w: %s", ErrInput, text)
+	default:
+		_, err := io.CopyN(io.Discard, in.r, size)
+		return unexpected(err)
+	}
+}
+
+// unexpected is the error of a stream that ended early.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// cut shortens a text to at most n bytes of valid UTF-8.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
