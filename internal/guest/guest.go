@@ -36,6 +36,18 @@ const (
 	ProxyAddress = "127.0.0.1:3128"
 )
 
+// KeeperID is the user and group of process 1 and its broker, once process 1 has handed the directories over. Code of a
+// sandbox never runs as this user.
+const KeeperID = 65533
+
+// Where process 1 finds the way to the reconciler, on a read-only mount: a socket, and a file that ends the sandbox once it
+// is there.
+const (
+	ChannelDir    = "/.sandbox-channel"
+	ChannelSocket = ChannelDir + "/channel.sock"
+	EndFile       = "end"
+)
+
 // Binary returns the helper for a Go architecture name, amd64 or arm64.
 func Binary(arch string) ([]byte, error) {
 	return Program(embedded, "guest", arch)

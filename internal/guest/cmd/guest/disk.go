@@ -4,107 +4,40 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
-
-// Process 1 bounds what a sandbox keeps on disk. It measures while programs run, and ends them when more is used than
-// before and more than may be: so what removes files goes on. Each program's size limit bounds a single file meanwhile.
-// This bounds what programs do; only a quota of the file system bounds programs that hide files without a name.
-
-const (
-	// minDiskPause and maxDiskPause are between two measurements, maxIdlePause where nothing has run.
-	minDiskPause = 500 * time.Millisecond
-	maxDiskPause = 5 * time.Second
-	maxIdlePause = 2 * time.Second
-	// diskShare is how many times as long as it measured, in CPU time, process 1 then pauses.
-	diskShare = 20
-	// tornLimit is how many measurements in a row may fail because directories were moved meanwhile, or because
-	// process 1 was kept from measuring.
-	tornLimit = 3
-)
-
-// diskLimits bound what the sandbox keeps.
-type diskLimits struct {
-	bytes int64
-	roots []string
-}
 
 // diskEnded is when process 1 last ended programs, as time since boot; 0 is never.
 var diskEnded atomic.Int64
 
-// watchDisk holds the limits. It ends with the process.
-func watchDisk(limits diskLimits) {
-	d := diskWatch{limits: limits, elsewhere: mountsBelow(limits.roots), pause: minDiskPause}
-	for {
-		time.Sleep(d.pause)
-		d.look()
-	}
+// watchDisk bounds what the sandbox keeps. It ends with the process.
+func watchDisk(bytes int64) {
+	disk.Watch(disk.Limits{
+		Bytes: bytes, Roots: sandbox.Roots, Writers: writers, Holders: holders,
+		Ended: func(sinceBoot time.Duration) { diskEnded.Store(int64(sinceBoot)) },
+	})
 }
 
-type diskWatch struct {
-	limits    diskLimits
-	elsewhere map[inode]bool // roots of mounts below the limits' own, which do not count
-	pause     time.Duration
-	others    time.Duration // CPU time of the programs when last measured
-	used      int64         // when last measured
-	torn      int
-}
-
-// look measures if anything has run since, and ends programs that have used more than they may.
-func (d *diskWatch) look() {
-	others, known := othersCPU()
-	if known && others == d.others {
-		d.pause = min(2*d.pause, maxIdlePause)
-		return
-	}
-	d.others = others
-	began := ownCPU()
-	used, err := measureDisk(d.limits.roots, d.elsewhere)
-	d.pause = min(max(diskShare*(ownCPU()-began), minDiskPause), maxDiskPause)
-	if err != nil {
-		if d.torn++; d.torn < tornLimit {
-			return
-		}
-		used = max(d.used+1, d.limits.bytes+1) // what cannot be measured is taken to grow
-	}
-	d.torn = 0
-	if grown := used > d.used; used > d.limits.bytes && grown {
-		diskEnded.Store(int64(readClocks().sinceBoot))
-		killAll(writers, time.Now().Add(killTime))
-		if after, err := measureDisk(d.limits.roots, d.elsewhere); err == nil {
-			used = after
+// holders are all processes but process 1 and helpers, whose files are what is kept of a command's output.
+func holders() (found []int) {
+	for pid, parent := range proc.All().Except(1) {
+		if parent != 0 {
+			found = append(found, pid)
 		}
 	}
-	d.used = used
-}
-
-// othersCPU returns the CPU time that all but process 1 have used. A sandbox in which nothing ran has written nothing.
-func othersCPU() (time.Duration, bool) {
-	all, err := cpuTime()
-	if err != nil {
-		return 0, false
-	}
-	const grain = 100 * time.Microsecond // the two clocks differ by less
-	return (all - ownCPU()).Round(grain), true
-}
-
-func ownCPU() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return found
 }
 
 // writers are all processes but process 1 and helpers; of those, the ones that write files for the reconciler.
 func writers() (found []int) {
-	for pid, parent := range processes().except(1) {
+	for pid, parent := range proc.All().Except(1) {
 		if parent != 0 || isTransfer(pid) {
 			found = append(found, pid)
 		}
@@ -131,9 +64,3 @@ func endedForDisk(since time.Duration) bool {
 	_ = conn.Close() // all was said
 	return time.Duration(answer.DiskEnded) > since
 }
-
-const diskExceeded = "guest: disk_exceeded: /workspace and /data hold more than the sandbox may keep: " +
-	"its programs were ended; remove files to go on\n"
-
-// errTorn is a tree that changed under the walk, so that not all of it was seen.
-var errTorn = errors.New("directories were moved meanwhile")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -61,7 +67,7 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	// end. When nobody reads any more, it stays to end the command in time.
 	// What is kept of its output may meet the limit of files; that is no reason to end.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE, unix.SIGXFSZ)
-	spareThreads(2)
+	threads.Spare(2)
 	if c.process {
 		return runProcess(c)
 	}
@@ -74,8 +80,8 @@ func runExec(c command, out *wire.Writer) wire.Result {
 	}
 	r := runCommand(c, &tee{kept: kept.stdout, live: out.Stdout()}, &tee{kept: kept.stderr, live: out.Stderr()})
 	var dropped [2]bool
-	r.StdoutBytes, dropped[0] = kept.stdout.counts()
-	r.StderrBytes, dropped[1] = kept.stderr.counts()
+	r.StdoutBytes, dropped[0] = kept.stdout.Counts()
+	r.StderrBytes, dropped[1] = kept.stderr.Counts()
 	r.Dropped = dropped[0] || dropped[1]
 	kept.end(r)
 	return r
@@ -83,12 +89,16 @@ func runExec(c command, out *wire.Writer) wire.Result {
 
 // runCommand runs the command to its end. Without a writer for stderr, it writes both to the first.
 func runCommand(c command, stdout, stderr io.Writer) wire.Result {
-	began, beganSinceBoot, oomKills := time.Now(), readClocks().sinceBoot, countOOMKills()
+	clocks, err := deadline.ReadClocks()
+	if err != nil {
+		return failure(err)
+	}
+	began, oomKills := time.Now(), cgroup.OOMKills()
 	diagnostics := stderr
 	if diagnostics == nil {
 		diagnostics = stdout
 	}
-	var left shellStateOf
+	var left shellstate.Collector
 	pumps, pid, err := start(c, stdout, stderr, &left)
 	if err != nil {
 		code := exitCannotStart
@@ -103,14 +113,14 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	timer := time.AfterFunc(c.timeout, func() {
 		defer close(killed)
 		timedOut.Store(true)
-		killTree(os.Getpid(), time.Now().Add(killTime))
+		proc.KillTree(os.Getpid(), time.Now().Add(killTime))
 	})
 	status := reapUntil(pid)
 	if !timer.Stop() {
 		<-killed
 	}
 	if c.process { // what it started ends with it: the next start shall find its ports free
-		killTree(os.Getpid(), time.Now().Add(killTime))
+		proc.KillTree(os.Getpid(), time.Now().Add(killTime))
 	}
 	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut.Load(), Duration: time.Since(began)}
 	if r.TimedOut {
@@ -118,21 +128,21 @@ func runCommand(c command, stdout, stderr io.Writer) wire.Result {
 	}
 	pumps.drain()
 	if c.shell && !r.TimedOut {
-		r.Shell = left.state()
+		r.Shell = left.State(workingDirectory)
 	}
-	if status.Signal() == unix.SIGKILL && endedForDisk(beganSinceBoot) {
-		_, _ = io.WriteString(diagnostics, diskExceeded) // as above
+	if status.Signal() == unix.SIGKILL && endedForDisk(clocks.SinceBoot) {
+		_, _ = io.WriteString(diagnostics, disk.Exceeded) // as above
 	}
-	r.OOMKilled = countOOMKills() > oomKills
+	r.OOMKilled = cgroup.OOMKills() > oomKills
 	return r
 }
 
 // start runs the command and returns the pumps of its output, and of what a shell tells.
-func start(c command, toStdout, toStderr io.Writer, left *shellStateOf) (*pumps, int, error) {
+func start(c command, toStdout, toStderr io.Writer, left *shellstate.Collector) (*pumps, int, error) {
 	if len(c.args) == 0 {
 		return nil, 0, errors.New("no command was given")
 	}
-	env, err := commandEnv()
+	env, err := lease.Environ()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -143,13 +153,18 @@ func start(c command, toStdout, toStderr io.Writer, left *shellStateOf) (*pumps,
 	p := &pumps{}
 	program := c.args[0]
 	if c.shell {
-		descriptor, err := p.addInherited(left)
+		pipe, err := p.add(left)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer pipe.Close()
+		descriptor, err := shellstate.Inherited(pipe)
 		if err != nil {
 			return nil, 0, err
 		}
 		defer unix.Close(descriptor)
-		left.began, program = env, shellPath
-		if c.args, err = shellCommand(c.args[0], descriptor); err != nil {
+		left.Began, program = env, shellstate.Path
+		if c.args, err = shellstate.Command(c.args[0], descriptor, pipe); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -191,7 +206,7 @@ func workingDirectory(cwd string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errDirectory, err)
 	}
-	if _, _, err := splitRoot(dir); err != nil {
+	if err := files.CheckPath(dir); err != nil {
 		return "", fmt.Errorf("%w: %w", errDirectory, err)
 	}
 	return dir, nil
@@ -240,40 +255,10 @@ func (p *pumps) add(to io.Writer) (*os.File, error) {
 	return w, nil
 }
 
-// addInherited is add for a descriptor of its own, which the command inherits.
-func (p *pumps) addInherited(to io.Writer) (int, error) {
-	w, err := p.add(to)
-	if err != nil {
-		return 0, err
-	}
-	defer w.Close()
-	return inherited(w)
-}
-
 // drain takes what the ended command has written.
 func (p *pumps) drain() {
 	for _, r := range p.readers {
 		_ = r.SetReadDeadline(time.Now().Add(drainTime)) // pipes have deadlines
 	}
 	p.running.Wait()
-}
-
-// countOOMKills reads how many processes of the sandbox the kernel has killed for want of memory,
-// from the sandbox's own cgroup (version 2, then 1). Where neither can be read it is always 0.
-func countOOMKills() int {
-	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		for line := range bytes.Lines(b) {
-			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-				n, err := strconv.Atoi(string(bytes.TrimSpace(rest)))
-				if err == nil {
-					return n
-				}
-			}
-		}
-	}
-	return 0
 }

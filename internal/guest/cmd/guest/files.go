@@ -3,97 +3,66 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
-	"path"
-	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// roots are the directories that files may be moved in and out of.
-var roots = []string{"/workspace", "/data"}
-
-// errRefused marks what a caller may not ask for, whatever state the files are in.
-var errRefused = errors.New("refused")
-
-func refuse(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errRefused, fmt.Sprintf(format, args...))
-}
-
-// problem reports an error of a file transfer.
+// problem reports an error of a helper.
 func problem(err error) wire.Result {
-	switch {
-	case err == nil:
+	if err == nil {
 		return wire.Result{}
-	case errors.Is(err, errRefused), isEscape(err), errors.Is(err, syscall.ELOOP):
-		return wire.Result{Problem: wire.ProblemInvalid, Message: err.Error()}
-	case errors.Is(err, fs.ErrNotExist):
-		return wire.Result{Problem: wire.ProblemNotFound, Message: err.Error()}
-	case errors.Is(err, unix.ENOTEMPTY):
-		return wire.Result{Problem: wire.ProblemConflict, Message: err.Error()}
-	default:
-		return wire.Result{Problem: wire.ProblemFailed, Message: err.Error()}
 	}
+	return wire.Result{Problem: wire.ProblemFailed, Message: err.Error()}
 }
 
-// isEscape reports whether os.Root refused to follow a path out of its directory. The library
-// gives that error no name; what its file operations return is an *fs.PathError or *os.LinkError
-// around an error that is no errno.
-func isEscape(err error) bool {
-	var pe *fs.PathError
-	var le *os.LinkError
-	var cause error
-	switch {
-	case errors.As(err, &pe):
-		cause = pe.Err
-	case errors.As(err, &le):
-		cause = le.Err
-	default:
-		return false
-	}
-	var errno syscall.Errno
-	return !errors.As(cause, &errno) && !errors.Is(cause, fs.ErrClosed)
+func invalid(format string, args ...any) wire.Result {
+	return wire.Result{Problem: wire.ProblemInvalid, Message: "refused: " + fmt.Sprintf(format, args...)}
 }
 
-// onPath works on a path, which may be encoded.
-func onPath(p string, encoded bool, work func(p string) error) error {
-	if !encoded {
-		return work(p)
-	}
-	decoded, err := base64.StdEncoding.DecodeString(p)
-	if err != nil {
-		return refuse("the path %q is not in base64", p)
-	}
-	return work(string(decoded))
-}
-
-// splitRoot splits an absolute path into one of the roots and what is below it, "." for the root itself.
-func splitRoot(p string) (root, rel string, err error) {
-	p = path.Clean(p)
-	for _, root := range roots {
-		if p == root {
-			return root, ".", nil
-		}
-		if rel, ok := strings.CutPrefix(p, root+"/"); ok {
-			return root, rel, nil
+// runOnPath works on a path, which may be encoded, as this process's user.
+func runOnPath(op channel.Op, p string, encoded bool, out *wire.Writer) wire.Result {
+	r := channel.Request{Op: op, Path: []byte(p)}
+	if encoded {
+		var err error
+		if r.Path, err = base64.StdEncoding.DecodeString(p); err != nil {
+			return invalid("the path %q is not in base64", p)
 		}
 	}
-	return "", "", refuse("%s lies outside of %s", p, strings.Join(roots, " and "))
+	return files.Own().Serve(context.Background(), r, os.Stdin, out)
 }
 
-// openRoot opens the root that a path lies in, and returns what is below it as splitRoot does.
-func openRoot(p string) (root *os.Root, rel string, err error) {
-	dir, rel, err := splitRoot(p)
-	if err != nil {
-		return nil, "", err
+// runFile works on one path, as a request in JSON says.
+func runFile(request string, out *wire.Writer) wire.Result {
+	r := channel.Request{Op: channel.OpFile, File: new(wire.FileRequest)}
+	if err := json.Unmarshal([]byte(request), r.File); err != nil {
+		return invalid("the request cannot be read: %v", err)
 	}
-	root, err = os.OpenRoot(dir)
-	return root, rel, err
+	return files.Own().Serve(context.Background(), r, os.Stdin, out)
+}
+
+// runSecrets replaces the secrets with those on the standard input.
+func runSecrets(out *wire.Writer) wire.Result {
+	return files.Own().Serve(context.Background(), channel.Request{Op: channel.OpSecrets}, os.Stdin, out)
+}
+
+// runSave packs a directory while nothing else runs in the sandbox, so that the archive is one moment's. With s.End, all
+// else is ended before, for good.
+func runSave(dir string, s channel.Save, out io.Writer) wire.Result {
+	if s.End {
+		endOthers()
+	}
+	goOn, err := standStill()
+	defer goOn()
+	if err != nil {
+		return problem(err)
+	}
+	return files.Own().Save(context.Background(), dir, s, out)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -103,7 +104,7 @@ func outputSender(files []*os.File, offsets [2]int64, out *wire.Writer) func() e
 	streams := [2]io.Writer{out.Stdout(), out.Stderr()}
 	return func() error {
 		for i, f := range files {
-			n, err := io.Copy(streams[i], io.NewSectionReader(f, offsets[i], diskLimit))
+			n, err := io.Copy(streams[i], io.NewSectionReader(f, offsets[i], output.DiskLimit))
 			offsets[i] += n
 			if err != nil {
 				return err
@@ -115,28 +116,28 @@ func outputSender(files []*os.File, offsets [2]int64, out *wire.Writer) func() e
 
 // logSender returns what sends the new part of a log, and says where that begins.
 func logSender(file *os.File, offset int64, out *wire.Writer) func() error {
-	var log *ringReader
+	var log *output.RingReader
 	stdout := out.Stdout()
 	return func() error {
 		if log == nil {
 			var err error
-			if log, err = newRingReader(file, offset); err != nil {
+			if log, err = output.NewRingReader(file, offset); err != nil {
 				return err
 			}
-			if err := log.begin(); err != nil {
+			if err := log.Begin(); err != nil {
 				return err
 			}
-			if err := out.Begins(log.next); err != nil {
+			if err := out.Begins(log.Next); err != nil {
 				return err
 			}
 		}
 		for {
-			p, skipped, err := log.read()
+			p, skipped, err := log.Read()
 			switch {
 			case err != nil:
 				return err
 			case skipped:
-				err = out.Begins(log.next)
+				err = out.Begins(log.Next)
 			case len(p) == 0:
 				return nil
 			default:

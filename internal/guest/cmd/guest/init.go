@@ -14,8 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
 const (
@@ -35,13 +39,20 @@ const (
 // runInit is process 1. It never returns. The kernel protects it from SIGKILL and SIGSTOP sent
 // from inside, and non-dumpable it cannot be traced, so sandboxed code can make it end early but
 // never late.
-func runInit(ends wire.Ends, config, egress string, pooled bool, disk int64) {
+func runInit(ends wire.Ends, config, forward string, pooled bool, diskBytes int64) {
 	runtime.LockOSThread() // the main thread's name is the process's
 	harden()
 	signal.Ignore(unix.SIGCHLD) // the kernel reaps what is left to process 1
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	timer := armDeadline(readClocks().left(ends))
+	now, err := deadline.ReadClocks()
+	if err != nil {
+		fatal("%v", err)
+	}
+	timer, err := deadline.Arm(now.Left(ends), func() { os.Exit(exitDeadline) })
+	if err != nil {
+		fatal("%v", err)
+	}
 	if err := restoreModes(modes); err != nil {
 		fatal("%v", err)
 	}
@@ -49,21 +60,21 @@ func runInit(ends wire.Ends, config, egress string, pooled bool, disk int64) {
 		fatal("write %s: %v", configFile, err)
 	}
 	spare := 4
-	if egress != "" {
+	if forward != "" {
 		spare = 6 // what is forwarded takes some for a moment
 	}
-	spareThreads(spare)
-	if egress != "" {
-		if err := startForwarding(egress); err != nil {
+	threads.Spare(spare)
+	if forward != "" {
+		if err := egress.Forward(forward); err != nil {
 			fatal("forward to the gateway: %v", err)
 		}
 	}
 	if err := startKeeping(); err != nil {
 		fatal("keep commands: %v", err)
 	}
-	if disk > 0 {
-		spareThreads(spare + 1)
-		go watchDisk(diskLimits{bytes: disk, roots: sandbox.Roots}) // ends with the process
+	if diskBytes > 0 {
+		threads.Spare(spare + 1)
+		go watchDisk(diskBytes) // ends with the process
 	}
 	become(readyName)
 	if !pooled || awaitLease(stop, timer, ends) {
@@ -105,7 +116,7 @@ func setName(name string) error {
 // awaitReady returns once process 1 is ready: its deadline is armed and config.json is written, and a
 // sandbox of a pool knows whose it is if it has been told.
 func awaitReady() bool {
-	_, err := os.Stat(leaseFile)
+	_, err := os.Stat(lease.File)
 	told := err == nil
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
 		b, err := os.ReadFile("/proc/1/comm")
@@ -122,7 +133,7 @@ func stopAll() {
 		return // nobody is left
 	}
 	for limit := time.Now().Add(stopGrace); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-		if len(processes().except(1)) == 0 {
+		if len(proc.All().Except(1)) == 0 {
 			return
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -69,7 +70,7 @@ func (c *keptCommand) bytes() (sum int64) {
 	return sum
 }
 
-type keeper struct {
+type register struct {
 	mu    sync.Mutex // guards what follows
 	kept  map[string]*keptCommand
 	ended []*keptCommand // the oldest first
@@ -81,7 +82,7 @@ func startKeeping() error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{kept: make(map[string]*keptCommand)}
+	k := &register{kept: make(map[string]*keptCommand)}
 	go func() { // ends with the process
 		for {
 			conn, err := l.AcceptUnix()
@@ -113,11 +114,11 @@ func fromEngine(conn *net.UnixConn) bool {
 	}); ctlErr != nil || err != nil {
 		return false
 	}
-	parent, alive := parentOf(int(peer.Pid))
+	parent, alive := proc.ParentOf(int(peer.Pid))
 	return alive && parent == 0 && peer.Pid != 1
 }
 
-func (k *keeper) serve(conn *net.UnixConn) {
+func (k *register) serve(conn *net.UnixConn) {
 	m, files, err := receive(conn)
 	switch {
 	case err != nil:
@@ -133,7 +134,7 @@ func (k *keeper) serve(conn *net.UnixConn) {
 }
 
 // keep takes a command over, and waits for its end.
-func (k *keeper) keep(conn *net.UnixConn, what keeperMessage, streams []*os.File) {
+func (k *register) keep(conn *net.UnixConn, what keeperMessage, streams []*os.File) {
 	c := &keptCommand{id: what.Keep, ring: what.Ring, streams: streams, ended: make(chan struct{})}
 	if !k.add(c) {
 		_ = send(conn, keeperMessage{Problem: wire.ProblemConflict}) // who does not hear it has gone
@@ -150,7 +151,7 @@ func (k *keeper) keep(conn *net.UnixConn, what keeperMessage, streams []*os.File
 }
 
 // add takes a new command, and reports whether it is new.
-func (k *keeper) add(c *keptCommand) bool {
+func (k *register) add(c *keptCommand) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.kept[c.id] != nil {
@@ -161,7 +162,7 @@ func (k *keeper) add(c *keptCommand) bool {
 }
 
 // end notes that a command has ended, and forgets the oldest ones that are too many.
-func (k *keeper) end(c *keptCommand) {
+func (k *register) end(c *keptCommand) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	close(c.ended)
@@ -180,7 +181,7 @@ func (k *keeper) end(c *keptCommand) {
 }
 
 // follow gives a reader the streams of a command, and its result once it has ended.
-func (k *keeper) follow(conn *net.UnixConn, id string) {
+func (k *register) follow(conn *net.UnixConn, id string) {
 	c, err := k.lend(conn, id)
 	if err != nil || c == nil {
 		return
@@ -198,7 +199,7 @@ func (k *keeper) follow(conn *net.UnixConn, id string) {
 }
 
 // lend passes the streams of a command on, which must not be forgotten meanwhile.
-func (k *keeper) lend(conn *net.UnixConn, id string) (*keptCommand, error) {
+func (k *register) lend(conn *net.UnixConn, id string) (*keptCommand, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.kept[id]

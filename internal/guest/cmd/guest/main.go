@@ -24,10 +24,14 @@
 //	guest exec | tar-in | file -data …                     also reports the fingerprint of /data and the CPU time so far, as wire.Result has them
 //	guest secrets                                          puts the files on stdin into /run/secrets
 //
-// All but init answer in the protocol of package wire on their standard output.
+//	guest keep    -uid S -gid G -ends <json> -channel <socket> …  process 1 that starts commands itself, as package keeper says
+//	guest broker  …                                        its child that speaks the channel, as package broker says
+//
+// All but these and init answer in the protocol of package wire on their standard output.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -37,6 +41,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -48,40 +58,61 @@ func main() {
 	if len(os.Args) < 2 {
 		fatal("usage: guest init | exec | follow | port | kill | tar-in | tar-out | save | file | usage | secrets")
 	}
+	if os.Args[1] == "relay" {
+		runRelay(os.Args[2:])
+		return
+	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (
-		deadline = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time by the ledger's clock")
-		ends     = flags.String("ends", "", "when that is by the clocks here, as wire.Ends; empty means that the deadline is of the clock here")
-		disk     = flags.Int64("disk", 0, "how many bytes /workspace and /data may take together; 0 is any number")
-		config   = flags.String("config", "", "content of /workspace/config.json")
-		egress   = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
-		pooled   = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
-		id       = flags.String("id", "", "id of the command")
-		stdout   = flags.Int64("stdout", 0, "how much of its standard output is known")
-		stderr   = flags.Int64("stderr", 0, "how much of its standard error is known")
-		now      = flags.Bool("now", false, "send what is there, and no more")
-		quiet    = flags.Bool("quiet", false, "send how it ended, and nothing of what it wrote")
-		process  = flags.Bool("process", false, "run it as long as the sandbox does, and keep the latest of its output")
-		port     = flags.Int("port", 0, "port of 127.0.0.1 to wait for")
-		timeout  = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
-		cwd      = flags.String("cwd", "/workspace", "directory that the command runs in")
-		dir      = flags.String("dir", "/workspace", "directory to unpack in")
-		path     = flags.String("path", "/workspace", "file or directory to pack")
-		encoded  = flags.Bool("base64", false, "dir and path are in base64")
-		shell    = flags.Bool("shell", false, "the command is one line for the image's shell")
-		toFile   = flags.Int("descriptor", -1, "where to write the state of a shell")
-		pipe     = flags.Uint64("pipe", 0, "the inode that this must be")
-		unless   = flags.String("unless", "", "do not pack what has this fingerprint")
-		limit    = flags.Int64("limit", 0, "do not pack files of more bytes; 0 packs any")
-		end      = flags.Bool("end", false, "end all other processes first")
-		data     = flags.Bool("data", false, "report the fingerprint of /data")
-		request  = flags.String("request", "", "what to do with one path, as wire.FileRequest")
+		ending  = flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time by the ledger's clock")
+		ends    = flags.String("ends", "", "when that is by the clocks here, as wire.Ends; empty means that the deadline is of the clock here")
+		disk    = flags.Int64("disk", 0, "how many bytes /workspace and /data may take together; 0 is any number")
+		config  = flags.String("config", "", "content of /workspace/config.json")
+		egress  = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
+		pooled  = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
+		id      = flags.String("id", "", "id of the command")
+		stdout  = flags.Int64("stdout", 0, "how much of its standard output is known")
+		stderr  = flags.Int64("stderr", 0, "how much of its standard error is known")
+		now     = flags.Bool("now", false, "send what is there, and no more")
+		quiet   = flags.Bool("quiet", false, "send how it ended, and nothing of what it wrote")
+		process = flags.Bool("process", false, "run it as long as the sandbox does, and keep the latest of its output")
+		port    = flags.Int("port", 0, "port of 127.0.0.1 to wait for")
+		timeout = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
+		cwd     = flags.String("cwd", "/workspace", "directory that the command runs in")
+		dir     = flags.String("dir", "/workspace", "directory to unpack in")
+		path    = flags.String("path", "/workspace", "file or directory to pack")
+		encoded = flags.Bool("base64", false, "dir and path are in base64")
+		shell   = flags.Bool("shell", false, "the command is one line for the image's shell")
+		toFile  = flags.Int("descriptor", -1, "where to write the state of a shell")
+		pipe    = flags.Uint64("pipe", 0, "the inode that this must be")
+		unless  = flags.String("unless", "", "do not pack what has this fingerprint")
+		limit   = flags.Int64("limit", 0, "do not pack files of more bytes; 0 packs any")
+		end     = flags.Bool("end", false, "end all other processes first")
+		data    = flags.Bool("data", false, "report the fingerprint of /data")
+		request = flags.String("request", "", "what to do with one path, as wire.FileRequest")
+		uid     = flags.Int("uid", 0, "user of the sandbox")
+		gid     = flags.Int("gid", 0, "group of the sandbox")
+		pids    = flags.Int("pids", 0, "how many processes the sandbox may have; 0 is not known")
+		root    = flags.Bool("allow-root", false, "commands may run as user 0")
+		ownUID  = flags.Bool("own-uid", false, "no other sandbox has the user")
+		socket  = flags.String("channel", "", "socket of the channel")
 	)
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fatal("%v", err)
 	}
+	switch name {
+	case "keep", "broker":
+		runKeeper(name, keeper.Config{
+			UID: *uid, GID: *gid, Config: *config, Egress: *egress, Pooled: *pooled, Disk: *disk, PIDs: *pids, OwnUID: *ownUID, AllowRoot: *root, Channel: *socket,
+		}, *ends, time.UnixMicro(*ending))
+		return
+	}
 	if name == "init" {
-		runInit(parseEnds(*ends, time.UnixMicro(*deadline)), *config, *egress, *pooled, *disk)
+		until, err := deadline.Parse(*ends, time.UnixMicro(*ending))
+		if err != nil {
+			fatal("%v", err)
+		}
+		runInit(until, *config, *egress, *pooled, *disk)
 		return
 	}
 	if name == "state" {
@@ -101,25 +132,25 @@ func main() {
 	case "kill":
 		r = runKill(*id)
 	case "tar-in":
-		r = problem(onPath(*dir, *encoded, func(dir string) error { return unpack(dir, os.Stdin) }))
+		r = runOnPath(channel.OpPut, *dir, *encoded, out)
 	case "secrets":
-		r = problem(storeSecrets(os.Stdin))
+		r = runSecrets(out)
 	case "tar-out":
-		r = problem(onPath(*path, *encoded, func(path string) error { return pack(path, out.Stdout()) }))
+		r = runOnPath(channel.OpGet, *path, *encoded, out)
 	case "save":
-		r = runSave(*path, *unless, *limit, *end, out.Stdout())
+		r = runSave(*path, channel.Save{Unless: *unless, Limit: *limit, End: *end}, out.Stdout())
 	case "usage":
-		r = problem(sample(out.Stdout()))
+		r = problem(cgroup.Sample(len(proc.All()), out.Stdout()))
 	case "file":
-		r = problem(runFile(*request, os.Stdin, out.Stdout()))
+		r = runFile(*request, out)
 	default:
 		fatal("no command %q", name)
 	}
 	if *data {
-		r.Data = fingerprint(sandbox.StateDir)
+		r.Data = files.Own().Fingerprint(context.Background(), sandbox.StateDir)
 	}
 	if *data || name == "save" || name == "usage" {
-		r.CPUTime, _ = cpuTime() // a kernel that does not count leaves it out
+		r.CPUTime, _ = cgroup.CPUTime() // a kernel that does not count leaves it out
 	}
 	if err := out.Result(r); err != nil {
 		fatal("report the result: %v", err)
@@ -137,24 +168,4 @@ func harden() {
 func fatal(format string, args ...any) {
 	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // nobody is left to tell
 	os.Exit(1)
-}
-
-// spareThreads makes the runtime keep n idle threads, so that a sandbox whose processes have used
-// up the PID limit cannot make the guest fail for want of one.
-func spareThreads(n int) {
-	ready, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	for range n {
-		go func() {
-			runtime.LockOSThread()
-			ready <- struct{}{}
-			<-release
-			runtime.UnlockOSThread()
-			done <- struct{}{}
-		}()
-		<-ready
-	}
-	close(release)
-	for range n {
-		<-done
-	}
 }

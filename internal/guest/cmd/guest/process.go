@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -22,15 +23,15 @@ const forever = time.Duration(math.MaxInt64)
 // runProcess runs a process to its end. Nothing of what it writes goes to whoever started it: its log is
 // kept, and read by followers.
 func runProcess(c command) wire.Result {
-	log, err := newRing()
+	log, err := output.NewRing()
 	if err != nil {
 		return wire.Result{Problem: wire.ProblemFailed, Message: "make a log: " + err.Error()}
 	}
-	none, _, err := namelessFile()
+	none, _, err := output.NamelessFile()
 	if err != nil {
 		return wire.Result{Problem: wire.ProblemFailed, Message: "make a log: " + err.Error()}
 	}
-	conn, _, _, err := askKeeper(keeperMessage{Keep: c.id, Ring: true}, log.file, none)
+	conn, _, _, err := askKeeper(keeperMessage{Keep: c.id, Ring: true}, log.File, none)
 	if errors.Is(err, errTaken) {
 		return wire.Result{Problem: wire.ProblemConflict, Message: err.Error()}
 	}
@@ -39,7 +40,7 @@ func runProcess(c command) wire.Result {
 	}
 	c.timeout = forever
 	r := runCommand(c, log, nil)
-	r.StdoutBytes, r.Dropped = log.counts()
+	r.StdoutBytes, r.Dropped = log.Counts()
 	tellEnd(conn, r)
 	return r
 }

@@ -3,15 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 )
 
 const (
@@ -26,8 +26,8 @@ const (
 func standStill() (goOn func(), err error) {
 	signal.Ignore(unix.SIGPIPE) // a reader that goes away must not leave them standing
 	stood := map[int]bool{}
-	for pid := range processes() {
-		stood[pid] = standing(pid)
+	for pid := range proc.All() {
+		stood[pid] = proc.Standing(pid)
 	}
 	goOn = func() {
 		for pid := range others() {
@@ -46,7 +46,7 @@ func standStill() (goOn func(), err error) {
 		}
 		running := 0
 		for pid := range others() {
-			if !standing(pid) {
+			if !proc.Standing(pid) {
 				running = pid
 			}
 		}
@@ -71,14 +71,4 @@ func endOthers() {
 }
 
 // others are the processes but for this one and process 1.
-func others() table { return processes().except(os.Getpid()).except(1) }
-
-// standing reports whether a process is stopped, or no more.
-func standing(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return true
-	}
-	state := bytes.TrimSpace(b[bytes.LastIndexByte(b, ')')+1:])
-	return len(state) > 0 && bytes.IndexByte([]byte("TtZX"), state[0]) >= 0
-}
+func others() proc.Table { return proc.All().Except(os.Getpid()).Except(1) }

@@ -1,0 +1,122 @@
+//go:build linux
+
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
+)
+
+const (
+	// minBackoff and maxBackoff are between two attempts to reach the relay.
+	minBackoff, maxBackoff = 50 * time.Millisecond, time.Second
+	dialLimit              = 5 * time.Second
+)
+
+// Config is what the keeper tells its broker.
+type Config struct {
+	UID, GID int // of the sandbox
+	// AllowRoot: commands may run as user 0.
+	AllowRoot bool
+	Channel   string // the socket to dial, "" for none
+	Egress    string // wire.Egress as JSON, "" without
+}
+
+// ownProc keeps code of the sandbox out of this process's files in /proc, as the keeper does. A change of a thread's identity
+// undoes it.
+func (cfg Config) ownProc() error {
+	dumpable := uintptr(0)
+	if cfg.UID == 0 || cfg.AllowRoot {
+		dumpable = 1
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, dumpable, 0, 0, 0)
+}
+
+// Run is a broker. It returns when the link to the keeper ends.
+func Run(cfg Config) error {
+	if err := cfg.ownProc(); err != nil {
+		return fmt.Errorf("keep others out of the broker: %w", err)
+	}
+	conn, err := link.New(os.NewFile(keeper.LinkDescriptor, "link"))
+	if err != nil {
+		return err
+	}
+	if cfg.Egress != "" {
+		if err := egress.Forward(cfg.Egress); err != nil {
+			return fmt.Errorf("forward to the gateway: %w", err)
+		}
+	}
+	b := &broker{
+		cfg: cfg, keeper: newParent(conn), memory: memory.NewTidier(),
+		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
+	}
+	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper})
+	ctx, cancel := context.WithCancel(context.Background())
+	var dialing sync.WaitGroup
+	if cfg.Channel != "" {
+		dialing.Go(func() { park(ctx, cfg.Channel, server) })
+	}
+	err = b.keeper.receive()
+	cancel()
+	dialing.Wait()
+	return errors.Join(err, server.Close())
+}
+
+// park keeps one connection to the relay that no client has taken yet, and lets the server work on those that were taken.
+func park(ctx context.Context, socket string, server *channel.Server) {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	dialer := net.Dialer{Timeout: dialLimit}
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		conn, err := dialer.DialContext(ctx, "unix", socket)
+		if err == nil {
+			c := &carrier{Conn: conn, taken: make(chan bool, 1)}
+			serving.Go(func() {
+				_ = server.Serve(ctx, c) // the client learns why from the broken carrier
+				c.note(false)
+			})
+			if <-c.taken {
+				backoff = minBackoff
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// carrier tells when its first byte arrives.
+type carrier struct {
+	net.Conn
+	once  sync.Once
+	taken chan bool
+}
+
+// Read implements net.Conn.
+func (c *carrier) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.note(true)
+	}
+	return n, err
+}
+
+func (c *carrier) note(taken bool) { c.once.Do(func() { c.taken <- taken }) }

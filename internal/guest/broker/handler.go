@@ -1,0 +1,157 @@
+//go:build linux
+
+package broker
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// broker carries out operations.
+type broker struct {
+	cfg    Config
+	keeper *parent
+	files  files.Worker
+	memory *memory.Tidier
+}
+
+// handle is a channel.Handler.
+func (b *broker) handle(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
+	if r.Op != channel.OpShutdown {
+		if err := awaitReady(ctx); err != nil {
+			return failure(err)
+		}
+	}
+	b.memory.Busy()
+	defer b.memory.Busy()
+	res := b.carryOut(ctx, r, in, out)
+	if r.ReportData {
+		res.Data = b.files.Fingerprint(ctx, sandbox.StateDir)
+	}
+	if err := b.cfg.ownProc(); err != nil {
+		return failure(err)
+	}
+	if r.ReportData || r.Op == channel.OpSave {
+		res.CPUTime, _ = cgroup.CPUTime() // a kernel that does not count leaves it out
+	}
+	return res
+}
+
+func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
+	switch r.Op {
+	case channel.OpExec, channel.OpProcess:
+		if r.Exec == nil {
+			return invalid("a command to start is missing")
+		}
+		return b.exec(ctx, r, in, out)
+	case channel.OpFollow:
+		if r.Follow == nil {
+			r.Follow = &channel.Follow{}
+		}
+		return b.follow(ctx, r, out)
+	case channel.OpEnd:
+		res, _ := refusal(b.keeper.ask(ctx, link.Message{Kind: link.End, ID: r.ID}))
+		return res
+	case channel.OpPort:
+		return awaitPort(ctx, r.Port)
+	case channel.OpPut, channel.OpGet, channel.OpFile, channel.OpSecrets:
+		r.ReportData = false // see handle
+		return b.files.Serve(ctx, r, in, out)
+	case channel.OpSave:
+		return b.save(ctx, r, out)
+	case channel.OpUsage:
+		if err := cgroup.Sample(len(proc.All()), out.Stdout()); err != nil {
+			return failure(err)
+		}
+		return wire.Result{}
+	case channel.OpShutdown:
+		res, _ := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Shutdown}))
+		return res
+	default:
+		return invalid(fmt.Sprintf("the guest knows no operation %q", r.Op))
+	}
+}
+
+func failure(err error) wire.Result {
+	return wire.Result{Problem: wire.ProblemFailed, Message: err.Error()}
+}
+
+func invalid(message string) wire.Result {
+	return wire.Result{Problem: wire.ProblemInvalid, Message: message}
+}
+
+// save packs a directory while the programs stand still.
+func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) wire.Result {
+	s := channel.Save{}
+	if r.Save != nil {
+		s = *r.Save
+	}
+	if res, refused := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Freeze, All: s.End})); refused {
+		return res
+	}
+	res := b.files.Save(ctx, string(r.Path), s, out.Stdout())
+	// The programs continue even when the caller has gone.
+	if thawed, refused := refusal(b.keeper.ask(context.WithoutCancel(ctx), link.Message{Kind: link.Thaw})); refused {
+		return thawed
+	}
+	return res
+}
+
+const (
+	// portPause is how often a port is tried again.
+	portPause = 50 * time.Millisecond
+	// readyLimit bounds the wait for process 1 at the start of a sandbox, or for its lease.
+	readyLimit = 5 * time.Second
+	readyPause = 2 * time.Millisecond
+)
+
+// awaitPort returns once a program listens on a port.
+func awaitPort(ctx context.Context, port int) wire.Result {
+	dialer := net.Dialer{Timeout: time.Second}
+	for {
+		conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = conn.Close() // it was only tried
+			return wire.Result{}
+		}
+		select {
+		case <-ctx.Done():
+			return failure(fmt.Errorf("wait for port %d: %w", port, err))
+		case <-time.After(portPause):
+		}
+	}
+}
+
+// awaitReady returns once process 1 is ready, and has taken its lease over where there is one.
+func awaitReady(ctx context.Context) error {
+	for limit := time.Now().Add(readyLimit); ; {
+		_, err := os.Stat(lease.File)
+		name, readErr := os.ReadFile("/proc/1/comm")
+		if readErr == nil && (string(name) == "sandbox-leased\n" || string(name) == "sandbox-ready\n" && err != nil) {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("process 1 of the sandbox is not ready: it is %q", name)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(readyPause):
+		}
+	}
+}

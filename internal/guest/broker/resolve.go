@@ -1,0 +1,245 @@
+//go:build linux
+
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
+)
+
+// Exit codes as shells have them.
+const (
+	exitCannotStart = 126
+	exitNotFound    = 127
+)
+
+// resolve makes a command of a request: with its program, directory and variables, and files for its output. The files are
+// the working directory, and then what link.Command says.
+func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, err error) {
+	e := r.Exec
+	c = link.Command{
+		Args: e.Args, Timeout: e.Timeout, Stdin: e.Stdin, Shell: e.Shell, Process: r.Op == channel.OpProcess,
+		UID: b.cfg.UID, GID: b.cfg.GID,
+	}
+	if c.Process {
+		c.Timeout = 0
+	}
+	if e.User != "" {
+		if c.UID, c.GID, err = b.user(e.User); err != nil {
+			return c, nil, err
+		}
+	}
+	if c.Env, err = environ(e.Env); err != nil {
+		return c, nil, err
+	}
+	defer func() {
+		if err != nil {
+			link.CloseAll(lent)
+		}
+	}()
+	err = b.as(c.UID, c.GID, func() error {
+		dir, err := findProgram(&c, e.Cwd)
+		lent = append(lent, dir)
+		return err
+	})
+	if err != nil {
+		return c, lent, err
+	}
+	kept, limits, err := b.outputs(c.Process)
+	c.Limits = limits
+	return c, append(lent, kept...), err
+}
+
+// as works on files as a user.
+func (b *broker) as(uid, gid int, work func() error) error {
+	return errors.Join(identity.Do(uid, gid, work), b.cfg.ownProc())
+}
+
+// user parses uid:gid. No command has process 1's user, and none is root unless the environment allows root.
+func (b *broker) user(text string) (uid, gid int, err error) {
+	u, g, ok := strings.Cut(text, ":")
+	uid64, uidErr := strconv.ParseUint(u, 10, 31)
+	gid64, gidErr := strconv.ParseUint(g, 10, 31)
+	uid, gid = int(uid64), int(gid64)
+	switch {
+	case !ok || uidErr != nil || gidErr != nil:
+		return 0, 0, fmt.Errorf("user %q is no pair of numbers, as in 1000:1000", text)
+	case uid == guest.KeeperID || gid == guest.KeeperID:
+		return 0, 0, fmt.Errorf("user %q is that of process 1: choose another", text)
+	case (uid == 0 || gid == 0) && !b.cfg.AllowRoot && uid != b.cfg.UID:
+		return 0, 0, fmt.Errorf("user %q is not allowed: the sandbox's own is %d:%d", text, b.cfg.UID, b.cfg.GID)
+	}
+	return uid, gid, nil
+}
+
+// environ returns the sandbox's own variables, and others that replace them.
+func environ(more map[string]string) ([]string, error) {
+	env, err := lease.Environ()
+	if err != nil || len(more) == 0 {
+		return env, err
+	}
+	merged := make([]string, 0, len(env)+len(more))
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if _, replaced := more[name]; !replaced {
+			merged = append(merged, v)
+		}
+	}
+	for name, value := range more {
+		merged = append(merged, name+"="+value)
+	}
+	return merged, nil
+}
+
+// findProgram finds the working directory and the program. What is not found is no error, but how the command ends.
+func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
+	fail := func(code int, err error) (*os.File, error) {
+		c.Failure, c.Text = code, fmt.Sprintf("guest: %v\n", err)
+		return os.Open("/")
+	}
+	if len(c.Args) == 0 {
+		return fail(exitCannotStart, errors.New("no command was given"))
+	}
+	if dir, err = openDirectory(cwd); err != nil {
+		return fail(exitCannotStart, err)
+	}
+	c.Path = c.Args[0]
+	if c.Shell {
+		c.Path = shellstate.Path
+	}
+	if !strings.Contains(c.Path, "/") {
+		if c.Path, err = lookPath(c.Path, dir, c.Env); err != nil {
+			_ = dir.Close() // the command does not start
+			code := exitNotFound
+			if errors.Is(err, fs.ErrPermission) {
+				code = exitCannotStart
+			}
+			return fail(code, err)
+		}
+	}
+	return dir, nil
+}
+
+// openDirectory opens a directory that must lie in the sandbox's roots, whatever links lead there.
+func openDirectory(cwd string) (*os.File, error) {
+	fd, err := unix.Open(cwd, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("working directory: %w", &fs.PathError{Op: "open", Path: cwd, Err: err})
+	}
+	dir := os.NewFile(uintptr(fd), cwd)
+	at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err == nil {
+		err = files.CheckPath(at)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("working directory: %w", err), dir.Close())
+	}
+	return dir, nil
+}
+
+// workingDirectory resolves a directory as openDirectory does.
+func (b *broker) workingDirectory(cwd string) (at string, err error) {
+	err = b.as(b.cfg.UID, b.cfg.GID, func() error {
+		if at, err = filepath.EvalSymlinks(cwd); err != nil {
+			return err
+		}
+		return files.CheckPath(at)
+	})
+	return at, err
+}
+
+// lookPath finds a program in the directories of the variable PATH. A relative one is of the working directory.
+func lookPath(name string, dir *os.File, env []string) (string, error) {
+	var path string
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = value
+		}
+	}
+	found := error(&exec.Error{Name: name, Err: exec.ErrNotFound})
+	for _, at := range filepath.SplitList(path) {
+		if !filepath.IsAbs(at) {
+			continue // as package os/exec, which runs no program of the current directory
+		}
+		file := filepath.Join(at, name)
+		info, err := os.Stat(file)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		err = unix.Faccessat2(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
+		if errors.Is(err, unix.ENOSYS) && info.Mode()&0o111 != 0 {
+			err = nil // the kernel decides when it starts
+		}
+		if err == nil {
+			return file, nil
+		}
+	}
+	return "", found
+}
+
+// outputs makes the files that a command's output goes to.
+func (b *broker) outputs(process bool) (lent []*os.File, limits [2]int64, err error) {
+	count := 2
+	sizes := [2]int64{output.MemoryLimit, output.DiskLimit}
+	if process {
+		count, sizes = 1, [2]int64{output.RingMemoryLimit, output.RingLimit}
+	}
+	err = b.as(b.cfg.UID, b.cfg.GID, func() error {
+		for i := range count {
+			f, onDisk, err := output.NamelessFile()
+			if err != nil {
+				return err
+			}
+			lent = append(lent, f)
+			limits[i] = sizes[0]
+			if onDisk {
+				limits[i] = sizes[1]
+			}
+		}
+		return nil
+	})
+	for range count {
+		if err != nil || process {
+			break
+		}
+		var window *os.File
+		if window, err = inMemory(keeper.Window); err == nil {
+			lent = append(lent, window)
+		}
+	}
+	if err != nil {
+		link.CloseAll(lent)
+		return nil, limits, fmt.Errorf("make files for the output: %w", err)
+	}
+	return lent, limits, nil
+}
+
+func inMemory(size int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate("window", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "window")
+	if err := f.Truncate(size); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

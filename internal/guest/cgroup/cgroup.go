@@ -1,0 +1,84 @@
+//go:build linux
+
+// Package cgroup reads what a sandbox uses from its own control group.
+package cgroup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// Sample writes what the sandbox uses, as its cgroup says (version 2, then 1).
+func Sample(pids int, out io.Writer) error {
+	u := wire.Usage{PIDs: int64(pids)}
+	var err error
+	if u.CPUTime, err = CPUTime(); err != nil {
+		return err
+	}
+	u.MemoryBytes, err = field("/sys/fs/cgroup/memory.current", "")
+	cache, cacheErr := field("/sys/fs/cgroup/memory.stat", "inactive_file ")
+	if err != nil {
+		if u.MemoryBytes, err = field("/sys/fs/cgroup/memory/memory.usage_in_bytes", ""); err != nil {
+			return fmt.Errorf("read the memory of the sandbox: %w", err)
+		}
+		cache, cacheErr = field("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ")
+	}
+	if cacheErr == nil && cache < u.MemoryBytes { // the kernel may drop it
+		u.MemoryBytes -= cache
+	}
+	return json.NewEncoder(out).Encode(u)
+}
+
+// CPUTime returns what the sandbox has used since it started.
+func CPUTime() (time.Duration, error) {
+	micros, err := field("/sys/fs/cgroup/cpu.stat", "usage_usec ")
+	if err == nil {
+		return time.Duration(micros) * time.Microsecond, nil
+	}
+	nanos, err := field("/sys/fs/cgroup/cpuacct/cpuacct.usage", "")
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of the sandbox: %w", err)
+	}
+	return time.Duration(nanos), nil
+}
+
+// field reads the number that follows a name at the beginning of a line.
+func field(file, name string) (int64, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			return strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no line %q", file, name)
+}
+
+// OOMKills reads how many processes of the sandbox the kernel has killed for want of memory,
+// from the sandbox's own cgroup (version 2, then 1). Where neither can be read it is always 0.
+func OOMKills() int {
+	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(b) {
+			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+				n, err := strconv.Atoi(string(bytes.TrimSpace(rest)))
+				if err == nil {
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}

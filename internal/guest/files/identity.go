@@ -1,0 +1,106 @@
+//go:build linux
+
+package files
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identity is what the kernel checks when files are opened, and whom new files belong to.
+type Identity struct{ UID, GID int }
+
+// Worker works on the files of one sandbox. It is a value without state.
+type Worker struct {
+	identity *Identity // nil keeps the process's own
+	base     string    // the directory that stands for /, "" for / itself
+}
+
+// New returns a Worker with a file-system identity. The process needs CAP_SETUID and CAP_SETGID.
+func New(id Identity) Worker { return Worker{identity: &id} }
+
+// Own returns a Worker with the identity of the process.
+func Own() Worker { return Worker{} }
+
+// do runs work with the identity, and returns what it returns.
+func (w Worker) do(work func() error) error {
+	if w.identity == nil {
+		return work()
+	}
+	done := make(chan error, 1)
+	go onThread(func() {
+		if err := w.identity.take(); err != nil {
+			done <- err
+			return
+		}
+		done <- work()
+	})
+	return <-done
+}
+
+// onThread calls work on a thread that ends afterwards. It never uses the first thread, which cannot end: signals at the
+// end of a parent, and what the kernel shows of the process, depend on that one.
+func onThread(work func()) {
+	runtime.LockOSThread() // without an unlock: the runtime ends the thread with the goroutine
+	if unix.Gettid() != unix.Getpid() {
+		work()
+		return
+	}
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() { // on another thread, as this one is taken
+		defer close(done)
+		onThread(work)
+	}()
+	<-done
+}
+
+// take gives the identity to the calling thread, for good, and takes all capabilities away from it. It fails unless the
+// kernel confirms each step.
+func (id Identity) take() error {
+	if id.UID < 0 || id.GID < 0 || id.UID >= noID || id.GID >= noID || id.UID == unix.Geteuid() {
+		return fmt.Errorf("take the identity %d:%d: it is no sandbox's", id.UID, id.GID)
+	}
+	if err := unix.Setgroups(nil); err != nil { // of this thread only, unlike package syscall's
+		return fmt.Errorf("leave the supplementary groups: %w", err)
+	}
+	if groups, err := unix.Getgroups(); err != nil || len(groups) != 0 {
+		return fmt.Errorf("leave the supplementary groups: %v are left (%v)", groups, err)
+	}
+	if err := change("group", id.GID, unix.SetfsgidRetGid); err != nil {
+		return err
+	}
+	if err := change("user", id.UID, unix.SetfsuidRetUid); err != nil {
+		return err
+	}
+	return dropCapabilities()
+}
+
+// dropCapabilities takes all capabilities away from the calling thread.
+func dropCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none, left [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("drop the capabilities: %w", err)
+	}
+	if err := unix.Capget(&header, &left[0]); err != nil || left != none {
+		return fmt.Errorf("drop the capabilities: %v are left (%v)", left, err)
+	}
+	return nil
+}
+
+// noID is the id that means none to the kernel, as a signed and as an unsigned number of 32 bits.
+const noID = 1<<31 - 1
+
+// change changes an id of the thread. The kernel reports the id before the change, and no error.
+func change(what string, to int, set func(int) (int, error)) error {
+	if _, err := set(to); err != nil {
+		return fmt.Errorf("take the file-system %s %d: %w", what, to, err)
+	}
+	if now, err := set(to); err != nil || now != to {
+		return fmt.Errorf("take the file-system %s %d: it is still %d (%v)", what, to, now, err)
+	}
+	return nil
+}

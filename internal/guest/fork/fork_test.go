@@ -1,0 +1,232 @@
+//go:build linux
+
+package fork_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
+)
+
+func TestMain(m *testing.M) {
+	// What the test itself inherited is no descriptor of a command.
+	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const shell = "/bin/sh"
+
+// needRoot skips a test that changes the user.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("user 0 is needed to start commands as other users")
+	}
+}
+
+// run starts a line of shell as a user, and returns what it wrote and how it ended.
+func run(t *testing.T, change func(*fork.Command), line string) (string, unix.WaitStatus) {
+	t.Helper()
+	c, out := command(t, line)
+	if change != nil {
+		change(&c)
+	}
+	child, err := fork.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Files[1].Close() // the command has its own
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := child.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done(t, child)
+	return string(text), status
+}
+
+func command(t *testing.T, line string) (fork.Command, *os.File) {
+	t.Helper()
+	dir, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, f := range []*os.File{dir, null, r, w} {
+			_ = f.Close() // a test may have closed it
+		}
+	})
+	return fork.Command{
+		Path: shell, Args: []string{"sh", "-c", line}, Env: []string{"PATH=/bin:/usr/bin", "A=b c"}, Dir: dir,
+		Files: [3]*os.File{null, w, w}, UID: 123456, GID: 123457, Nice: 5, OOMScore: 500,
+	}, r
+}
+
+func done(t *testing.T, child *fork.Child) {
+	t.Helper()
+	if err := child.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.Wait4(child.Supervisor, nil, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
+	needRoot(t)
+	out, status := run(t, func(c *fork.Command) { c.Processes = 77 },
+		`id -u; id -g; id -G; pwd; echo "$A"; cat /proc/self/oom_score_adj
+		grep -E "^(Cap|SigBlk|SigIgn)" /proc/self/status; ulimit -p; nice; ls /proc/self/fd | wc -l`)
+	want := []string{"123456", "123457", "123457", "/", "b c", "500"}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) < 16 || !slices.Equal(lines[:6], want) {
+		t.Fatalf("it wrote %q", out)
+	}
+	for _, line := range lines[6:13] {
+		if name, value, _ := strings.Cut(line, ":\t"); strings.Trim(value, "0") != "" {
+			t.Errorf("%s is %s", name, value)
+		}
+	}
+	if !slices.Equal(lines[13:15], []string{"77", "5"}) {
+		t.Errorf("limit of processes, priority: %q", lines[13:15])
+	}
+	if strings.TrimSpace(lines[15]) != "4" { // of ls: three, and its own of the directory
+		t.Errorf("%s descriptors are open", lines[15])
+	}
+	if status.ExitStatus() != 0 {
+		t.Errorf("it ended with %d", status.ExitStatus())
+	}
+}
+
+func TestWhyACommandCannotStart(t *testing.T) {
+	needRoot(t)
+	for name, row := range map[string]struct {
+		change func(*fork.Command)
+		want   error
+	}{
+		"no program":   {func(c *fork.Command) { c.Path = "/none" }, unix.ENOENT},
+		"no directory": {func(c *fork.Command) { c.Dir = c.Files[0] }, unix.ENOTDIR},
+		"not allowed":  {func(c *fork.Command) { c.Path = "/etc/passwd" }, unix.EACCES},
+	} {
+		c, _ := command(t, "")
+		row.change(&c)
+		_, err := fork.Start(c)
+		var step *fork.Error
+		if !errors.Is(err, row.want) || !errors.As(err, &step) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for { // the supervisors
+		if _, err := unix.Wait4(-1, nil, 0, nil); errors.Is(err, unix.ECHILD) {
+			break
+		}
+	}
+}
+
+func TestDescendantsStayBelowTheSupervisor(t *testing.T) {
+	needRoot(t)
+	c, out := command(t, `(setsid sh -c 'sleep 0.1; cut -d" " -f4 /proc/self/stat >&1; exec sleep 0.2' &) ; sleep 0.6; exit 3`)
+	child, err := fork.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Files[1].Close() // the command has its own
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		t.Error("the daemon did not report")
+	}
+	status, err := child.Wait()
+	if err != nil || status.ExitStatus() != 3 {
+		t.Error(status, err)
+	}
+	done(t, child)
+}
+
+func TestASignalledCommand(t *testing.T) {
+	needRoot(t)
+	if _, status := run(t, nil, "kill -9 $$"); status.Signal() != unix.SIGKILL {
+		t.Error(status)
+	}
+}
+
+func TestAnotherCommandsPipesAreNotHeldOpen(t *testing.T) {
+	needRoot(t)
+	held, heldIn, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	c, _ := command(t, "exec sleep 30")
+	child, err := fork.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := heldIn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the pipe does not end: %v", err)
+	}
+	if err := unix.Kill(child.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := child.Wait(); err != nil || status.Signal() != unix.SIGKILL {
+		t.Error(status, err)
+	}
+	done(t, child)
+}
+
+func BenchmarkStart(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("user 0 is needed to start commands as other users")
+	}
+	dir, _ := os.Open("/")
+	null, _ := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	defer dir.Close()
+	defer null.Close()
+	for b.Loop() {
+		child, err := fork.Start(fork.Command{Path: "/bin/busybox", Args: []string{"true"}, Dir: dir,
+			Files: [3]*os.File{null, null, null}, UID: 123456, GID: 123457, Nice: 5, OOMScore: 500})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := child.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		if err := child.Close(); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := unix.Wait4(child.Supervisor, nil, 0, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

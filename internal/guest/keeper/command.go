@@ -1,0 +1,322 @@
+//go:build linux
+
+package keeper
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// Exit codes as shells and timeout(1) have them.
+const (
+	exitTimeout     = 124
+	exitCannotStart = 126
+	exitNotFound    = 127
+	exitKilled      = 128 + int(unix.SIGKILL)
+)
+
+// killTime bounds the killing of a command's tree.
+const killTime = 5 * time.Second
+
+// command is one command that the keeper knows.
+type command struct {
+	id      string
+	spec    link.Command
+	streams [2]*stream // nil with a log
+	log     *output.Ring
+	shell   shellstate.Collector
+	changed func()
+	ended   chan struct{}
+
+	supervisor atomic.Int64 // 0 before the start and after the end
+	killed     atomic.Bool  // End came
+	// killing is held while the tree is killed: until then the supervisor must stay, so that no descendant gets away.
+	killing sync.Mutex
+
+	mu     sync.Mutex // guards what follows
+	in     *input
+	result *wire.Result // once ended
+}
+
+// files are what is kept of the output.
+func (c *command) files() []*os.File {
+	if c.log != nil {
+		return []*os.File{c.log.File}
+	}
+	return []*os.File{c.streams[0].file, c.streams[1].file}
+}
+
+// windows are the files with the part that is not kept, for the reader that the command waits for. They are closed once the
+// command has ended: that reader has descriptors of its own.
+func (c *command) windows() []*os.File {
+	if c.log != nil {
+		return nil
+	}
+	return []*os.File{c.streams[0].window, c.streams[1].window}
+}
+
+// bytes returns how much is kept of what the command wrote.
+func (c *command) bytes() (sum int64) {
+	for _, f := range c.files() {
+		if info, err := f.Stat(); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
+func (c *command) status() link.Status {
+	var s link.Status
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.log != nil {
+		s.Total[0], _ = c.log.Counts()
+	}
+	for i, stream := range c.streams {
+		if stream != nil {
+			s.Total[i], s.Kept[i], _ = stream.counts()
+		}
+	}
+	if c.in != nil {
+		s.Taken, s.InputClosed = c.in.state()
+	}
+	if c.result != nil {
+		s.Ended, s.Result, s.InputClosed = true, c.result, true
+		s.Raw, s.Began = c.shell.Raw(), c.spec.Env
+	}
+	return s
+}
+
+func (c *command) detach(reader uint64) {
+	for _, s := range c.streams {
+		if s != nil {
+			s.detach(reader)
+		}
+	}
+}
+
+// kill ends all that descends from the command, if it runs.
+func (c *command) kill() {
+	c.killing.Lock()
+	defer c.killing.Unlock()
+	if root := int(c.supervisor.Load()); root > 0 {
+		proc.KillTree(root, time.Now().Add(killTime))
+	}
+}
+
+// starts is what a command needs to start.
+type starts struct {
+	dir, null *os.File
+	nice      int
+	processes func(uid int) uint64
+	score     int
+	gate      *sync.RWMutex // closed while the sandbox stands still
+	diskEnded func() time.Duration
+}
+
+// run runs the command to its end, and returns how it ended.
+func (c *command) run(s starts) wire.Result {
+	began, oomKills := time.Now(), cgroup.OOMKills()
+	since, _ := deadline.ReadClocks() // 0 without clocks: then the disk's message may be one too many
+	out := c.writers()
+	if c.spec.Failure != 0 {
+		_, _ = io.WriteString(out[1], c.spec.Text) // never fails
+		return c.counted(wire.Result{ExitCode: c.spec.Failure, Duration: time.Since(began)})
+	}
+	child, pumps, err := c.start(s, out)
+	if err != nil {
+		_, _ = io.WriteString(out[1], "guest: cannot start "+c.spec.Path+": "+err.Error()+"\n") // as above
+		return c.counted(wire.Result{ExitCode: startCode(err), Duration: time.Since(began)})
+	}
+	status, timedOut, err := c.wait(child)
+	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut, Duration: time.Since(began)}
+	if timedOut {
+		r.ExitCode = exitTimeout
+	}
+	if err != nil {
+		r.ExitCode = exitKilled
+	}
+	if c.in != nil {
+		c.in.stop()
+	}
+	for _, p := range pumps {
+		p.end()
+	}
+	for _, p := range pumps {
+		p.join()
+	}
+	if err != nil {
+		_, _ = io.WriteString(out[1], "guest: "+err.Error()+"\n") // as above
+	}
+	if status.Signal() == unix.SIGKILL && s.diskEnded() > since.SinceBoot {
+		_, _ = io.WriteString(out[1], disk.Exceeded) // as above
+	}
+	r.OOMKilled = cgroup.OOMKills() > oomKills
+	if c.killed.Load() && !timedOut && status.Signal() == unix.SIGKILL {
+		r.Problem, r.Message = wire.ProblemFailed, "the command was ended on request"
+	}
+	return c.counted(r)
+}
+
+// wait waits for the end of the command, and ends it at its timeout.
+func (c *command) wait(child *fork.Child) (status unix.WaitStatus, timedOut bool, err error) {
+	c.supervisor.Store(int64(child.Supervisor))
+	if c.killed.Load() {
+		go c.kill() // ends with the command
+	}
+	var late atomic.Bool
+	done := make(chan struct{})
+	var timer *time.Timer
+	if c.spec.Timeout > 0 {
+		timer = time.AfterFunc(c.spec.Timeout, func() {
+			defer close(done)
+			late.Store(true)
+			proc.KillTree(child.Supervisor, time.Now().Add(killTime))
+		})
+	}
+	status, err = child.Wait()
+	if err != nil {
+		_ = unix.Kill(-child.PID, unix.SIGKILL) // its session; what left that is process 1's now
+	}
+	if timer != nil && !timer.Stop() {
+		<-done
+	}
+	if c.spec.Process { // what it started ends with it: the next start finds its ports free
+		proc.KillTree(child.Supervisor, time.Now().Add(killTime))
+	}
+	c.killing.Lock()
+	defer c.killing.Unlock()
+	c.supervisor.Store(0)
+	err = errors.Join(err, child.Close())
+	return status, late.Load(), err
+}
+
+// writers are where stdout and stderr go. A log is one stream, so that what is written to both stays in its order.
+func (c *command) writers() [2]io.Writer {
+	if c.log != nil {
+		w := notifying{c.log, c.changed}
+		return [2]io.Writer{w, w}
+	}
+	return [2]io.Writer{c.streams[0], c.streams[1]}
+}
+
+type notifying struct {
+	io.Writer
+	changed func()
+}
+
+func (n notifying) Write(p []byte) (int, error) {
+	defer n.changed()
+	return n.Writer.Write(p)
+}
+
+// start starts the command and what moves its input and output.
+func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pump, err error) {
+	var theirs []*os.File
+	defer func() {
+		link.CloseAll(theirs) // the command has its own
+		for _, p := range pumps {
+			if err != nil {
+				p.join()
+			}
+		}
+	}()
+	add := func(to io.Writer) (*os.File, error) {
+		r, w, err := pipe()
+		if err == nil {
+			theirs = append(theirs, w)
+			pumps = append(pumps, startPump(r, to))
+		}
+		return w, err
+	}
+	f := fork.Command{
+		Path: c.spec.Path, Args: c.spec.Args, Env: c.spec.Env, Dir: s.dir, UID: c.spec.UID, GID: c.spec.GID,
+		Nice: s.nice, Processes: s.processes(c.spec.UID), OOMScore: s.score,
+	}
+	if f.Files[1], err = add(out[0]); err != nil {
+		return nil, pumps, err
+	}
+	f.Files[2] = f.Files[1]
+	if c.log == nil {
+		if f.Files[2], err = add(out[1]); err != nil {
+			return nil, pumps, err
+		}
+	}
+	if c.spec.Shell {
+		if f.Extra, err = add(&c.shell); err != nil {
+			return nil, pumps, err
+		}
+		if f.Args, err = c.shellArgs(f.Extra); err != nil {
+			return nil, pumps, err
+		}
+	}
+	f.Files[0] = s.null
+	if c.spec.Stdin {
+		r, w, err := pipe()
+		if err != nil {
+			return nil, pumps, err
+		}
+		theirs = append(theirs, r)
+		c.mu.Lock()
+		c.in = startInput(w, c.changed)
+		c.mu.Unlock()
+		f.Files[0] = r
+	}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	child, err := fork.Start(f)
+	if err != nil && c.in != nil {
+		c.in.stop()
+	}
+	_ = s.dir.Close() // the command is there, or never will be
+	return child, pumps, err
+}
+
+// shellArgs are the arguments of a shell that runs the line and then tells of its state.
+func (c *command) shellArgs(pipe *os.File) ([]string, error) {
+	return shellstate.Command(c.spec.Args[0], fork.ExtraDescriptor, pipe)
+}
+
+// counted is a result with what the command wrote.
+func (c *command) counted(r wire.Result) wire.Result {
+	if c.log != nil {
+		r.StdoutBytes, r.Dropped = c.log.Counts()
+		return r
+	}
+	var dropped [2]bool
+	r.StdoutBytes, _, dropped[0] = c.streams[0].counts()
+	r.StderrBytes, _, dropped[1] = c.streams[1].counts()
+	r.Dropped = dropped[0] || dropped[1]
+	return r
+}
+
+func startCode(err error) int {
+	var step *fork.Error
+	if errors.As(err, &step) && !step.InDirectory() && errors.Is(err, unix.ENOENT) {
+		return exitNotFound
+	}
+	return exitCannotStart
+}
+
+func exitCode(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}

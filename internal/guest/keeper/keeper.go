@@ -1,0 +1,365 @@
+//go:build linux
+
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+const (
+	// keptEnded and keptBytes bound what is kept of commands that have ended: the oldest go first.
+	keptEnded = 256
+	keptBytes = 64 << 20
+	// journalled bounds how many ended operations are remembered.
+	journalled = 1024
+	// maxLogged bounds the lines that a keeper writes to its log.
+	maxLogged = 200
+)
+
+// keeper keeps commands and the journal of operations, for one broker at a time.
+type keeper struct {
+	starts starts
+	log    *log.Logger
+	logged atomic.Int64
+	// fault is called with each message; tests fail in it.
+	fault func(link.Message)
+	// exit ends the sandbox.
+	exit   func()
+	still  *still
+	memory *memory.Tidier
+	broker atomic.Int64 // its pid, 0 when it does not run
+
+	mu       sync.Mutex // guards what follows
+	commands map[string]*command
+	ended    []*command // the oldest first
+	journal  map[string]*link.Record
+	done     []string // ended operations, the oldest first
+	readers  map[uint64]*reader
+	session  *session // nil without a broker
+}
+
+// reader is an attachment of the broker to a command.
+type reader struct {
+	c    *command
+	flow bool
+}
+
+func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
+	s.gate = new(sync.RWMutex)
+	k := &keeper{
+		starts: s, log: log.New(os.Stderr, "keeper: ", 0), fault: fault, exit: exit,
+		memory: memory.NewTidier(), commands: map[string]*command{}, journal: map[string]*link.Record{}, readers: map[uint64]*reader{},
+	}
+	k.still = &still{gate: s.gate, spared: k.spared}
+	return k
+}
+
+func (k *keeper) logf(format string, args ...any) {
+	if k.logged.Add(1) <= maxLogged {
+		k.log.Printf(format, args...)
+	}
+}
+
+// spared are the processes of this program: the broker and the supervisors.
+func (k *keeper) spared() map[int]bool {
+	own := map[int]bool{1: true, os.Getpid(): true, int(k.broker.Load()): true}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.commands {
+		own[int(c.supervisor.Load())] = true
+	}
+	return own
+}
+
+// session is the link to one broker.
+type session struct {
+	k    *keeper
+	conn *link.Conn
+
+	mu    sync.Mutex // guards what follows
+	dirty map[uint64]bool
+	wake  chan struct{}
+}
+
+// serve works for a broker until it ends.
+func (k *keeper) serve(conn *link.Conn) {
+	s := &session{k: k, conn: conn, dirty: map[uint64]bool{}, wake: make(chan struct{}, 1)}
+	k.mu.Lock()
+	k.session = s
+	k.mu.Unlock()
+	gone := make(chan struct{})
+	var notices sync.WaitGroup
+	notices.Go(func() { s.notify(gone) })
+	for {
+		m, err := conn.Receive()
+		if err != nil {
+			break
+		}
+		s.handle(m)
+	}
+	close(gone)
+	_ = conn.Close() // which ends a send under way
+	notices.Wait()
+	k.leave()
+}
+
+// leave forgets what belonged to a broker that ended.
+func (k *keeper) leave() {
+	k.still.thaw()
+	k.mu.Lock()
+	k.session = nil
+	readers := k.readers
+	k.readers = map[uint64]*reader{}
+	for id, r := range k.journal {
+		if !r.Ended && k.commands[id] == nil {
+			delete(k.journal, id) // it may begin again: it changes files, which a repetition does as well
+		}
+	}
+	k.mu.Unlock()
+	for id, r := range readers {
+		r.c.detach(id)
+	}
+}
+
+// handle carries out one message. A panic costs this message only.
+func (s *session) handle(m link.Message) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.k.logf("message %s: %v\n%s", m.Kind, p, debug.Stack())
+			link.CloseAll(m.Files)
+			s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: fmt.Sprintf("process 1 failed: %v", p)})
+		}
+	}()
+	s.k.memory.Busy()
+	if s.k.fault != nil {
+		s.k.fault(m)
+	}
+	switch m.Kind {
+	case link.Start:
+		s.start(m)
+		return
+	case link.Attach:
+		s.attach(m)
+	case link.Detach, link.Read, link.Input:
+		s.reader(m)
+	case link.End:
+		go s.end(m) // ends once the command has
+	case link.Freeze:
+		go s.freeze(m) // ends within the limit
+	case link.Thaw:
+		s.k.still.thaw()
+		s.answer(m, link.Message{})
+	case link.Shutdown:
+		s.k.exit()
+	case link.Begin, link.Done, link.Forget:
+		s.answer(m, s.k.note(m))
+	default:
+		s.answer(m, link.Message{Problem: wire.ProblemInvalid, Text: "process 1 knows no " + string(m.Kind)})
+	}
+	link.CloseAll(m.Files)
+}
+
+// answer answers a message. A broker that has gone reads no answer.
+func (s *session) answer(m link.Message, a link.Message) {
+	a.Kind, a.Seq = link.Answer, m.Seq
+	err := s.conn.Send(a)
+	if errors.Is(err, os.ErrClosed) { // the command was forgotten meanwhile
+		err = s.conn.Send(link.Message{Kind: link.Answer, Seq: m.Seq, Problem: wire.ProblemNotFound, Text: forgotten})
+	}
+	if err != nil {
+		_ = s.conn.Close() // what it waits for it asks again, once it was started again
+	}
+}
+
+// start starts a command that no other has the id of.
+func (s *session) start(m link.Message) {
+	c, problem := s.k.newCommand(m)
+	if c == nil {
+		link.CloseAll(m.Files)
+		s.answer(m, link.Message{Problem: problem, Text: "a command of that id was run in this sandbox before"})
+		return
+	}
+	s.k.join(m, c)
+	s.answer(m, link.Message{Files: append(c.files(), c.windows()...), Log: c.log != nil})
+	starts := s.k.starts
+	starts.dir = m.Files[0]
+	go func() { // ends with the command
+		defer starts.dir.Close() // of a command that did not come to its start
+		s.k.run(c, starts)
+	}()
+}
+
+// run runs a command, whatever happens.
+func (k *keeper) run(c *command, s starts) {
+	r := wire.Result{Problem: wire.ProblemFailed, Message: "process 1 failed to run the command"}
+	defer func() {
+		if p := recover(); p != nil {
+			k.logf("command %s: %v\n%s", c.id, p, debug.Stack())
+			c.kill()
+		}
+		k.end(c, r)
+	}()
+	r = c.run(s)
+}
+
+// forgotten is why a command cannot be followed.
+const forgotten = "the sandbox knows no command of that id (any more): it was stopped since, or has run many others"
+
+var errFiles = errors.New("a command came without its files")
+
+// newCommand keeps a new command. It returns nil and a problem when its id is taken.
+func (k *keeper) newCommand(m link.Message) (*command, string) {
+	if m.Command == nil || len(m.Files) == 0 {
+		panic(errFiles)
+	}
+	c := &command{id: m.ID, spec: *m.Command, ended: make(chan struct{})}
+	c.changed = func() { k.mark(c) }
+	switch {
+	case c.spec.Process && len(m.Files) == 2:
+		ring, err := output.MakeRing(m.Files[1], c.spec.Limits[0])
+		if err != nil {
+			panic(err)
+		}
+		c.log = ring
+	case !c.spec.Process && len(m.Files) == 5:
+		for i := range c.streams {
+			c.streams[i] = newStream(m.Files[1+i], m.Files[3+i], c.spec.Limits[i], c.changed)
+		}
+	default:
+		panic(errFiles)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.commands[c.id] != nil {
+		return nil, wire.ProblemConflict
+	}
+	k.commands[c.id] = c
+	return c, ""
+}
+
+// join attaches the broker to a command, and returns where its reader continues after what is kept.
+func (k *keeper) join(m link.Message, c *command) (at [2]int64) {
+	k.mu.Lock()
+	k.readers[m.Attachment] = &reader{c: c, flow: m.Flow}
+	k.mu.Unlock()
+	if m.Flow {
+		for i, s := range c.streams {
+			if s != nil {
+				at[i] = s.attach(m.Attachment, m.Offsets[i])
+			}
+		}
+	}
+	k.mark(c)
+	return at
+}
+
+func (s *session) attach(m link.Message) {
+	s.k.mu.Lock()
+	c := s.k.commands[m.ID]
+	s.k.mu.Unlock()
+	if c == nil {
+		s.answer(m, link.Message{Problem: wire.ProblemNotFound, Text: forgotten})
+		return
+	}
+	at := s.k.join(m, c)
+	s.answer(m, link.Message{Files: c.files(), Log: c.log != nil, Offsets: at})
+}
+
+// reader handles what a reader says, which gets no answer.
+func (s *session) reader(m link.Message) {
+	s.k.mu.Lock()
+	r := s.k.readers[m.Attachment]
+	if m.Kind == link.Detach {
+		delete(s.k.readers, m.Attachment)
+	}
+	s.k.mu.Unlock()
+	if r == nil {
+		return
+	}
+	switch m.Kind {
+	case link.Detach:
+		r.c.detach(m.Attachment)
+	case link.Read:
+		for i, stream := range r.c.streams {
+			if stream != nil {
+				stream.read(m.Attachment, m.Offsets[i])
+			}
+		}
+	case link.Input:
+		r.c.mu.Lock()
+		in := r.c.in
+		r.c.mu.Unlock()
+		if in != nil {
+			in.put(m.Offsets[0], m.Data, m.EOF)
+		}
+	}
+}
+
+// end ends a command and all that it started.
+func (s *session) end(m link.Message) {
+	s.k.mu.Lock()
+	c := s.k.commands[m.ID]
+	s.k.mu.Unlock()
+	if c == nil {
+		s.answer(m, link.Message{}) // none runs
+		return
+	}
+	c.killed.Store(true)
+	c.kill()
+	select {
+	case <-c.ended:
+		s.answer(m, link.Message{})
+	case <-time.After(killTime):
+		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: "processes of command " + m.ID + " survive"})
+	}
+}
+
+func (s *session) freeze(m link.Message) {
+	if err := s.k.still.freeze(m.All); err != nil {
+		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: err.Error()})
+		return
+	}
+	s.answer(m, link.Message{})
+}
+
+// end records how a command ended, and forgets the oldest.
+func (k *keeper) end(c *command, r wire.Result) {
+	c.mu.Lock()
+	c.result = &r
+	c.spec.Args, c.spec.Path, c.spec.Text = nil, "", "" // many ended commands are kept
+	if len(c.shell.Raw()) == 0 {
+		c.spec.Env = nil
+	}
+	c.mu.Unlock()
+	close(c.ended)
+	link.CloseAll(c.windows())
+	k.memory.Busy()
+	k.mu.Lock()
+	k.ended = append(k.ended, c)
+	k.finished(c.id, r)
+	var sum int64
+	for _, e := range k.ended {
+		sum += e.bytes()
+	}
+	for len(k.ended) > 1 && (len(k.ended) > keptEnded || sum > keptBytes) {
+		oldest := k.ended[0]
+		k.ended = k.ended[1:]
+		sum -= oldest.bytes()
+		delete(k.commands, oldest.id)
+		link.CloseAll(oldest.files())
+	}
+	k.mu.Unlock()
+	k.mark(c)
+}

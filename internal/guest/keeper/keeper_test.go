@@ -1,0 +1,173 @@
+//go:build linux
+
+package keeper
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// linked returns a keeper's broker side, played by the test.
+func linked(t *testing.T, fault func(link.Message)) (*keeper, *link.Conn) {
+	t.Helper()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeper(starts{
+		null: null, processes: func(int) uint64 { return 0 }, diskEnded: func() time.Duration { return 0 },
+	}, fault, func() {})
+	k.log.SetOutput(io.Discard)
+	conn, other, err := link.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, err := link.New(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { k.serve(conn) })
+	t.Cleanup(func() {
+		_ = broker.Close() // a test may have closed it
+		serving.Wait()
+		if err := null.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k, broker
+}
+
+func ask(t *testing.T, c *link.Conn, m link.Message) link.Message {
+	t.Helper()
+	if err := c.Send(m); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		a, err := c.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Kind == link.Answer && a.Seq == m.Seq {
+			return a
+		}
+		link.CloseAll(a.Files)
+	}
+}
+
+func TestAPanicCostsOneMessageOnly(t *testing.T) {
+	_, c := linked(t, func(m link.Message) {
+		if m.ID == "bad" {
+			panic("injected")
+		}
+	})
+	for i := range uint64(3 * maxLogged / 2) {
+		a := ask(t, c, link.Message{Kind: link.Begin, Seq: 2*i + 1, ID: "bad"})
+		if a.Problem != wire.ProblemFailed || !strings.Contains(a.Text, "injected") {
+			t.Fatalf("%+v", a)
+		}
+		if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 2*i + 2, ID: fmt.Sprint(i)}); a.Problem != "" {
+			t.Fatalf("%+v", a)
+		}
+	}
+	// What is not complete costs no more either.
+	for seq, kind := range map[uint64]link.Kind{1: link.Start, 2: "unknown"} {
+		if a := ask(t, c, link.Message{Kind: kind, Seq: seq, ID: "odd"}); a.Problem == "" {
+			t.Errorf("%s: %+v", kind, a)
+		}
+	}
+}
+
+func TestTheJournalOutlivesABroker(t *testing.T) {
+	k, c := linked(t, nil)
+	ask(t, c, link.Message{Kind: link.Begin, Seq: 1, ID: "ended", Op: "put"})
+	ask(t, c, link.Message{Kind: link.Done, Seq: 2, ID: "ended", Result: &wire.Result{ExitCode: 7}})
+	ask(t, c, link.Message{Kind: link.Begin, Seq: 3, ID: "broken off", Op: "put"})
+	k.leave()
+	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 4, ID: "ended"}); a.Began == nil || !a.Began.Ended || a.Began.Result.ExitCode != 7 {
+		t.Errorf("%+v", a)
+	}
+	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 5, ID: "broken off"}); a.Began != nil {
+		t.Errorf("an operation that changes files cannot be repeated: %+v", a.Began)
+	}
+	for i := range 2 * journalled {
+		id := fmt.Sprint("operation ", i)
+		ask(t, c, link.Message{Kind: link.Begin, Seq: 6, ID: id})
+		ask(t, c, link.Message{Kind: link.Done, Seq: 7, ID: id, Result: &wire.Result{}})
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.journal) > journalled+1 {
+		t.Errorf("%d operations are remembered", len(k.journal))
+	}
+}
+
+func TestTheOldestCommandsAreForgotten(t *testing.T) {
+	k, _ := linked(t, nil)
+	keep := func(id string, bytes int64) {
+		c := &command{id: id, ended: make(chan struct{})}
+		for i := range c.streams {
+			f, _, err := output.NamelessFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			window, _, err := output.NamelessFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.streams[i] = newStream(f, window, 1<<30, func() {})
+		}
+		if err := c.streams[0].file.Truncate(bytes); err != nil {
+			t.Fatal(err)
+		}
+		k.commands[id] = c
+		k.end(c, wire.Result{})
+	}
+	for i := range keptEnded + 2 {
+		keep(fmt.Sprint(i), 1)
+	}
+	if k.commands["1"] != nil || k.commands["2"] == nil || len(k.ended) != keptEnded {
+		t.Errorf("%d commands are kept", len(k.ended))
+	}
+	keep("large", keptBytes+1)
+	if len(k.commands) != 1 {
+		t.Errorf("%d are kept beside one that alone is too large", len(k.commands)-1)
+	}
+	link.CloseAll(k.commands["large"].files())
+}
+
+func TestInputIsTakenOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := startInput(w, func() {})
+	in.put(0, []byte("abc"), false)
+	in.put(0, []byte("abcde"), false) // again, and more
+	in.put(9, []byte("x"), false)     // does not follow
+	in.put(5, []byte("fg"), true)
+	var got strings.Builder
+	b := make([]byte, 64)
+	for {
+		n, err := r.Read(b)
+		got.Write(b[:n])
+		if err != nil {
+			break
+		}
+	}
+	if got.String() != "abcdefg" {
+		t.Errorf("%q", got.String())
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

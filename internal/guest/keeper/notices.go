@@ -1,0 +1,120 @@
+//go:build linux
+
+package keeper
+
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// mark tells the readers of a command that it has changed.
+func (k *keeper) mark(c *command) {
+	k.mu.Lock()
+	s := k.session
+	var readers []uint64
+	for id, r := range k.readers {
+		if r.c == c {
+			readers = append(readers, id)
+		}
+	}
+	k.mu.Unlock()
+	if s == nil || len(readers) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, id := range readers {
+		s.dirty[id] = true
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// notify sends the newest state of commands that have changed. While a send waits, later changes become one.
+func (s *session) notify(gone <-chan struct{}) {
+	for {
+		select {
+		case <-gone:
+			return
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		dirty := s.dirty
+		s.dirty = map[uint64]bool{}
+		s.mu.Unlock()
+		for id := range dirty {
+			s.k.mu.Lock()
+			r := s.k.readers[id]
+			s.k.mu.Unlock()
+			if r == nil {
+				continue
+			}
+			status := r.c.status()
+			if err := s.conn.Send(link.Message{Kind: link.State, Attachment: id, Status: &status}); err != nil {
+				_ = s.conn.Close() // the broker is started again, and attaches again
+				return
+			}
+		}
+	}
+}
+
+// note works on the journal.
+func (k *keeper) note(m link.Message) link.Message {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.journal[m.ID]
+	switch m.Kind {
+	case link.Begin:
+		return k.begin(m, r)
+	case link.Done:
+		if m.Result != nil {
+			k.finished(m.ID, *m.Result)
+		}
+	case link.Forget:
+		if r != nil && !r.Ended {
+			delete(k.journal, m.ID)
+		}
+	}
+	return link.Message{}
+}
+
+// finished records how an operation has ended, and forgets the oldest. The caller holds the lock.
+func (k *keeper) finished(id string, result wire.Result) {
+	r := k.journal[id]
+	if r == nil || r.Ended {
+		return
+	}
+	r.Ended, r.Result = true, result
+	r.Result.Shell = nil
+	r.Result.Message = r.Result.Message[:min(len(r.Result.Message), 1<<10)]
+	k.done = append(k.done, id)
+	if len(k.done) > journalled {
+		delete(k.journal, k.done[0])
+		k.done = k.done[1:]
+	}
+}
+
+// begin records that an operation begins, unless one of its id has begun. A command is known by what is kept of it, which
+// outlives the broker that ran it.
+func (k *keeper) begin(m link.Message, r *link.Record) link.Message {
+	if c := k.commands[m.ID]; c != nil && (r == nil || !r.Ended) {
+		known := link.Record{Op: "exec"}
+		if c.spec.Process {
+			known.Op = "process"
+		}
+		select {
+		case <-c.ended:
+			known.Ended, known.Result = true, *c.result
+		default:
+		}
+		return link.Message{Began: &known}
+	}
+	if r != nil {
+		copied := *r
+		return link.Message{Began: &copied}
+	}
+	k.journal[m.ID] = &link.Record{Op: m.Op, Result: wire.Result{}}
+	return link.Message{}
+}

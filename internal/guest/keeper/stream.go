@@ -1,0 +1,300 @@
+//go:build linux
+
+package keeper
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Window is how far a command may be ahead of a reader that it waits for, in bytes, beyond what is kept.
+	Window = 1 << 20
+	// drainTime is how long output is taken of processes that a command left behind.
+	drainTime = 200 * time.Millisecond
+	// drainBytes bounds what is taken of them; a pipe holds less.
+	drainBytes = 1 << 20
+	pumpSize   = 32 << 10
+)
+
+// stream keeps the beginning of what a command writes, and a window of the rest for readers that it waits for.
+//
+//	file    the bytes from 0 to kept
+//	window  the byte at offset n at n modulo Window, for the last bytes beyond kept
+type stream struct {
+	file, window *os.File
+	limit        int64
+	changed      func()
+
+	mu      sync.Mutex // guards what follows
+	moved   *sync.Cond // a reader moved
+	total   int64
+	kept    int64
+	full    bool
+	readers map[uint64]int64 // how far readers are that it waits for
+}
+
+func newStream(file, window *os.File, limit int64, changed func()) *stream {
+	s := &stream{file: file, window: window, limit: limit, changed: changed, readers: map[uint64]int64{}}
+	s.moved = sync.NewCond(&s.mu)
+	return s
+}
+
+// Write never fails. It waits while a reader is too far behind.
+func (s *stream) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		rest = rest[s.take(rest):]
+		s.changed()
+	}
+	return len(p), nil
+}
+
+func (s *stream) take(p []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.full {
+		n, err := s.file.WriteAt(p[:min(int64(len(p)), s.limit-s.kept)], s.kept)
+		s.kept += int64(n)
+		s.total += int64(n)
+		s.full = err != nil || s.kept == s.limit
+		return n
+	}
+	room := s.room()
+	for ; room <= 0; room = s.room() {
+		s.moved.Wait()
+	}
+	at := s.total % Window
+	n := min(int64(len(p)), room, Window-at)
+	if len(s.readers) > 0 {
+		_, _ = s.window.WriteAt(p[:n], at) // in memory; without any left, the kernel ends programs
+	}
+	s.total += n
+	return int(n)
+}
+
+// room is how much may be written before a reader would miss some.
+func (s *stream) room() int64 {
+	room := int64(Window)
+	for _, at := range s.readers {
+		room = min(room, max(at, s.kept)+Window-s.total)
+	}
+	return room
+}
+
+// attach makes the command wait for a reader, which begins at an offset. It returns where the reader continues after what
+// is kept: what came between is lost.
+func (s *stream) attach(reader uint64, at int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.total > s.kept {
+		at = max(at, s.total)
+	}
+	s.readers[reader] = at
+	return max(at, s.kept)
+}
+
+func (s *stream) read(reader uint64, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before, attached := s.readers[reader]; attached && at > before {
+		s.readers[reader] = min(at, s.total)
+		s.moved.Broadcast()
+	}
+}
+
+func (s *stream) detach(reader uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.readers, reader)
+	s.moved.Broadcast()
+}
+
+// counts returns how much was written, how much of it is kept, and whether that is not all.
+func (s *stream) counts() (total, kept int64, dropped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total, s.kept, s.total > s.kept
+}
+
+// pump moves what a command writes to where it is kept, until all writers have closed it or drain ends.
+type pump struct {
+	r    *os.File
+	to   io.Writer
+	done chan struct{}
+
+	mu    sync.Mutex
+	until time.Time // set once the command has ended
+}
+
+func startPump(r *os.File, to io.Writer) *pump {
+	p := &pump{r: r, to: to, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.run()
+	}()
+	return p
+}
+
+func (p *pump) run() {
+	b := make([]byte, pumpSize)
+	for late := 0; ; {
+		until := p.ending()
+		if !until.IsZero() {
+			if late > drainBytes {
+				return
+			}
+			// What is in the pipe is read even when the writing of what came before took long.
+			if soon := time.Now().Add(5 * time.Millisecond); soon.After(until) {
+				until = soon
+			}
+			if err := p.r.SetReadDeadline(until); err != nil {
+				return
+			}
+		}
+		n, err := p.r.Read(b)
+		_, _ = p.to.Write(b[:n]) // never fails
+		if !until.IsZero() {
+			late += n
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && until.IsZero() {
+			continue // the command ended meanwhile
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *pump) ending() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.until
+}
+
+// end lets the pump take what the ended command has written.
+func (p *pump) end() {
+	p.mu.Lock()
+	p.until = time.Now().Add(drainTime)
+	p.mu.Unlock()
+	_ = p.r.SetReadDeadline(time.Now()) // wakes it; it sets its own deadline then
+}
+
+// join waits for the end of a pump.
+func (p *pump) join() {
+	<-p.done
+	_ = p.r.Close() // nothing is read any more
+}
+
+// input passes a command's input on.
+type input struct {
+	w       *os.File
+	changed func()
+
+	mu     sync.Mutex // guards what follows
+	more   *sync.Cond
+	queue  []byte
+	queued int64 // the offset behind the queue
+	taken  int64
+	eof    bool
+	closed bool
+}
+
+// maxQueued bounds what waits for a command to read it, in bytes. The broker sends no more before some was taken.
+const maxQueued = 256 << 10
+
+func startInput(w *os.File, changed func()) *input {
+	in := &input{w: w, changed: changed}
+	in.more = sync.NewCond(&in.mu)
+	go in.run() // ends when the input does, or with the command
+	return in
+}
+
+// put takes bytes from an offset on. Those that came before are left out, and those that do not follow are refused.
+func (in *input) put(offset int64, p []byte, eof bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if offset > in.queued || in.eof || in.closed {
+		return
+	}
+	p = p[min(int64(len(p)), in.queued-offset):]
+	if len(in.queue)+len(p) > maxQueued {
+		return
+	}
+	in.queue = append(in.queue, p...)
+	in.queued += int64(len(p))
+	in.eof = eof
+	in.more.Signal()
+}
+
+func (in *input) run() {
+	defer in.w.Close()
+	for {
+		in.mu.Lock()
+		for len(in.queue) == 0 && !in.eof && !in.closed {
+			in.more.Wait()
+		}
+		p := in.queue
+		in.queue = nil
+		last := in.closed || len(p) == 0
+		in.mu.Unlock()
+		if last {
+			break
+		}
+		n, err := in.w.Write(p)
+		in.mu.Lock()
+		in.taken += int64(n)
+		in.closed = in.closed || err != nil
+		in.mu.Unlock()
+		in.changed()
+	}
+	in.mu.Lock()
+	in.closed = true
+	in.mu.Unlock()
+	in.changed()
+}
+
+// stop ends the input with its command.
+func (in *input) stop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = true
+	in.more.Signal()
+	_ = in.w.SetWriteDeadline(time.Now()) // ends a write under way
+}
+
+func (in *input) state() (taken int64, closed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.taken, in.closed
+}
+
+// pipe returns a pipe whose ends of this side do not block a thread.
+func pipe() (r, w *os.File, err error) {
+	r, w, err = os.Pipe()
+	if errors.Is(err, unix.EMFILE) {
+		err = errors.New("process 1 has too many commands under way")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := openToAll(w); err != nil {
+		return nil, nil, errors.Join(err, r.Close(), w.Close())
+	}
+	return r, w, nil
+}
+
+// openToAll lets a command open its pipes again, as /dev/stdout: they belong to process 1's user. Only processes that may
+// trace the command find them.
+func openToAll(pipe *os.File) error {
+	raw, err := pipe.SyscallConn() // Fd would make it block
+	if err != nil {
+		return err
+	}
+	ctlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o666) })
+	return errors.Join(ctlErr, err)
+}

@@ -1,0 +1,57 @@
+//go:build linux
+
+// Package lease reads whose a sandbox of a warm pool is.
+package lease
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+const (
+	File = guest.LeaseDir + "/" + wire.LeaseFile
+	// Pause is how often process 1 looks for the file. While it looks, the sandbox mostly sleeps.
+	Pause = 5 * time.Millisecond
+)
+
+// Read returns the lease that the sandbox was given, nil before. A file that is still being
+// written is not there yet.
+func Read() *wire.Lease {
+	b, err := os.ReadFile(File)
+	if err != nil {
+		return nil
+	}
+	var l wire.Lease
+	if json.Unmarshal(b, &l) != nil || l.Deadline.IsZero() {
+		return nil
+	}
+	if l.Ends.At.IsZero() { // a reconciler of an earlier release wrote it
+		l.Ends = wire.Ends{At: l.Deadline, Left: math.MaxInt64}
+	}
+	return &l
+}
+
+// Environ returns the variables of a command: in a sandbox of a pool, those of its lease as well.
+func Environ() ([]string, error) {
+	l := Read()
+	if l == nil {
+		if _, err := os.Stat(File); !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s cannot be read", File)
+		}
+		return os.Environ(), nil
+	}
+	for name, value := range l.Env {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return os.Environ(), nil
+}

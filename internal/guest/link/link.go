@@ -1,0 +1,274 @@
+//go:build linux
+
+// Package link is what process 1 and its broker say to each other, over a socketpair. They are one program, of one release.
+package link
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// Kind is what a message is about.
+type Kind string
+
+// The kinds. The broker asks, and the keeper answers with the Seq of the question; State comes unasked.
+const (
+	// Start starts a command and attaches to it. Attach attaches to one that was started.
+	Start  Kind = "start"
+	Attach Kind = "attach"
+	// Detach, Read and Input get no answer.
+	Detach Kind = "detach"
+	Read   Kind = "read"
+	Input  Kind = "input"
+	// End ends a command, and is answered once it has ended.
+	End Kind = "end"
+	// Freeze stops all programs of the sandbox, Thaw continues them.
+	Freeze Kind = "freeze"
+	Thaw   Kind = "thaw"
+	// Shutdown ends the sandbox.
+	Shutdown Kind = "shutdown"
+	// Begin, Done and Forget are of the journal.
+	Begin  Kind = "begin"
+	Done   Kind = "done"
+	Forget Kind = "forget"
+	// Answer and State are the keeper's.
+	Answer Kind = "answer"
+	State  Kind = "state"
+)
+
+// Message is one message.
+type Message struct {
+	Kind Kind   `json:"kind"`
+	Seq  uint64 `json:"seq,omitempty"`
+	// ID names a command or an operation. Attachment names a reader, and is the broker's to choose.
+	ID         string `json:"id,omitempty"`
+	Attachment uint64 `json:"attachment,omitempty"`
+	// Flow: the command waits for this reader once it is far ahead.
+	Flow bool `json:"flow,omitempty"`
+	// Command is what Start starts. Its files are the working directory, and then those of each Output.
+	Command *Command `json:"command,omitempty"`
+	// Offsets are what a reader has read of stdout and stderr, or the offset of Data in the input.
+	Offsets [2]int64 `json:"offsets,omitzero"`
+	Data    []byte   `json:"data,omitempty"`
+	EOF     bool     `json:"eof,omitempty"`
+	// All makes Freeze end all programs first.
+	All bool `json:"all,omitempty"`
+	// Op is the operation of Begin, and Began is what the journal knows of one of the same id.
+	Op    string  `json:"op,omitempty"`
+	Began *Record `json:"began,omitempty"`
+	// Problem is why the keeper refuses, as in wire.Result.
+	Problem string       `json:"problem,omitempty"`
+	Text    string       `json:"text,omitempty"`
+	Result  *wire.Result `json:"result,omitempty"`
+	Status  *Status      `json:"status,omitempty"`
+	// Log: the command's output is a log, of which the latest is kept.
+	Log bool `json:"log,omitempty"`
+	// Body: the message is in the last file, as it is large.
+	Body bool `json:"body,omitempty"`
+
+	Files []*os.File `json:"-"`
+}
+
+// Record is what the journal knows of an operation.
+type Record struct {
+	Op     string      `json:"op"`
+	Ended  bool        `json:"ended,omitempty"`
+	Result wire.Result `json:"result,omitzero"`
+}
+
+// Command is a command, resolved: the keeper looks at no path.
+type Command struct {
+	Path    string        `json:"path"`
+	Args    []string      `json:"args"`
+	Env     []string      `json:"env"`
+	UID     int           `json:"uid"`
+	GID     int           `json:"gid"`
+	Timeout time.Duration `json:"timeout,omitempty"`
+	Stdin   bool          `json:"stdin,omitempty"`
+	Shell   bool          `json:"shell,omitempty"`
+	Process bool          `json:"process,omitempty"`
+	// Limits are how many bytes the files of stdout and stderr may take.
+	Limits [2]int64 `json:"limits"`
+	// Failure is set when no program was found: the exit code, and Text is what is written.
+	Failure int    `json:"failure,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+// Status is how far a command has come.
+type Status struct {
+	// Total is what it wrote. Kept is what is in the file, from the beginning; Gap: a part after that is lost.
+	Total [2]int64 `json:"total"`
+	Kept  [2]int64 `json:"kept"`
+	// Taken is how much of its input was taken; InputClosed: it takes no more.
+	Taken       int64 `json:"taken,omitempty"`
+	InputClosed bool  `json:"input_closed,omitempty"`
+	Ended       bool  `json:"ended,omitempty"`
+	// Result is set once it has ended. Raw is what its shell told, of a command that Began with these variables.
+	Result *wire.Result `json:"result,omitempty"`
+	Raw    []byte       `json:"raw,omitempty"`
+	Began  []string     `json:"began,omitempty"`
+}
+
+const (
+	// maxInline bounds what is sent in a packet, in bytes; what is larger goes in a file.
+	maxInline = 60 << 10
+	// maxBody bounds any message, and maxFiles its files.
+	maxBody  = 8 << 20
+	maxFiles = 8
+)
+
+// Conn is one side of the link.
+type Conn struct {
+	conn *net.UnixConn
+	buf  []byte // of Receive
+	mu   sync.Mutex
+}
+
+// New takes a socket over.
+func New(f *os.File) (*Conn, error) {
+	c, err := net.FileConn(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("the link is no socket of packets"), c.Close())
+	}
+	return &Conn{conn: u, buf: make([]byte, maxInline+1024)}, nil
+}
+
+// Pair returns a connection and the file for the other side.
+func Pair() (*Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the broker's socket: %w", err)
+	}
+	other := os.NewFile(uintptr(fds[1]), "broker")
+	c, err := New(os.NewFile(uintptr(fds[0]), "keeper"))
+	if err != nil {
+		return nil, nil, errors.Join(err, other.Close())
+	}
+	return c, other, nil
+}
+
+// Close ends the link for both sides.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Send sends a message. The peer gets descriptors of its own.
+func (c *Conn) Send(m Message) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	files := m.Files
+	if len(b) > maxInline {
+		body, err := inFile(b)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		files = append(files[:len(files):len(files)], body)
+		b = []byte(`{"body":true}`)
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _, err = c.conn.WriteMsgUnix(b, rights, nil)
+	return err
+}
+
+func inFile(b []byte) (*os.File, error) {
+	if len(b) > maxBody {
+		return nil, fmt.Errorf("a message of %d bytes is too large", len(b))
+	}
+	fd, err := unix.MemfdCreate("message", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "message")
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Receive returns the next message. Its files are the caller's. One goroutine may receive.
+func (c *Conn) Receive() (m Message, err error) {
+	rights := make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, nr, _, _, err := c.conn.ReadMsgUnix(c.buf, rights)
+	if err != nil {
+		return m, err
+	}
+	if n == 0 {
+		return m, io.EOF
+	}
+	files, err := filesOf(rights[:nr])
+	if err == nil {
+		err = json.Unmarshal(c.buf[:n], &m)
+	}
+	if err == nil && m.Body && len(files) > 0 {
+		last := len(files) - 1
+		body := files[last]
+		files = files[:last]
+		m = Message{}
+		err = json.NewDecoder(io.NewSectionReader(body, 0, maxBody)).Decode(&m)
+		err = errors.Join(err, body.Close())
+	}
+	if err != nil {
+		CloseAll(files)
+		return m, err
+	}
+	m.Files = files
+	return m, nil
+}
+
+func filesOf(rights []byte) (files []*os.File, err error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	for _, message := range messages {
+		fds, err := unix.ParseUnixRights(&message)
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "lent"))
+		}
+	}
+	return files, nil
+}
+
+// CloseAll closes files whose content no longer matters.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing of it is needed
+	}
+}

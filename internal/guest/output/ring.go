@@ -1,0 +1,175 @@
+//go:build linux
+
+// Package output keeps what commands write, in files without a name.
+package output
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+)
+
+// A ring is a file with the latest output of a process, of a fixed size however long that runs: a header,
+// and the byte at offset n of the output at n modulo the rest. One process writes it, any number read it,
+// who may be told too late that what they read was being overwritten; so the writer says before it writes
+// how far it will get, and readers look after they read.
+//
+//	header: 8 bytes each, little endian
+//	  claimed   how much will have been written after the write under way
+//	  lost      what was written before is not kept: the disk was full
+//	  written   how much has been written
+const (
+	ringHeader = 4096
+	// RingLimit and RingMemoryLimit are how much is kept, in bytes, on disk and in memory.
+	// sandbox.MaxProcessLog is the former.
+	RingLimit       = 8 << 20
+	RingMemoryLimit = MemoryLimit
+)
+
+const (
+	atClaimed = 8 * iota
+	atLost
+	atWritten
+	headerWords
+)
+
+// Ring is the writer's side.
+type Ring struct {
+	File *os.File
+	size int64
+
+	mu      sync.Mutex // guards what follows
+	written int64
+	lost    int64
+}
+
+// NewRing makes a ring of the size that there is room for.
+func NewRing() (*Ring, error) {
+	file, onDisk, err := NamelessFile()
+	if err != nil {
+		return nil, err
+	}
+	size := int64(RingMemoryLimit)
+	if onDisk {
+		size = RingLimit
+	}
+	return MakeRing(file, size)
+}
+
+// MakeRing makes a ring out of an empty file. Its length says its size to readers.
+func MakeRing(file *os.File, size int64) (*Ring, error) {
+	_, err := file.WriteAt(make([]byte, headerWords), 0)
+	if err == nil {
+		err = file.Truncate(ringHeader + size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Ring{File: file, size: size}, nil
+}
+
+// Write never fails: a process goes on when its log cannot be kept.
+func (r *Ring) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end := r.written + int64(len(p))
+	kept := p[max(0, int64(len(p))-r.size):] // more than all of it is overwritten at once
+	err := r.note(end)
+	if err == nil {
+		err = r.put(kept, end-int64(len(kept)))
+	}
+	if err != nil {
+		r.lost = end
+	}
+	r.written = end
+	_ = r.note(end) // it has its room since the beginning; or else the next write notes it
+	return len(p), nil
+}
+
+// note writes the header.
+func (r *Ring) note(claimed int64) error {
+	var b [headerWords]byte
+	binary.LittleEndian.PutUint64(b[atClaimed:], uint64(claimed))
+	binary.LittleEndian.PutUint64(b[atLost:], uint64(r.lost))
+	binary.LittleEndian.PutUint64(b[atWritten:], uint64(r.written))
+	_, err := r.File.WriteAt(b[:], 0)
+	return err
+}
+
+// put writes p, which is no longer than the ring, as the bytes from an offset on.
+func (r *Ring) put(p []byte, offset int64) error {
+	at := offset % r.size
+	first := p[:min(int64(len(p)), r.size-at)]
+	if _, err := r.File.WriteAt(first, ringHeader+at); err != nil {
+		return err
+	}
+	_, err := r.File.WriteAt(p[len(first):], ringHeader)
+	return err
+}
+
+// Counts returns how much was written, and whether not all of it is kept.
+func (r *Ring) Counts() (total int64, dropped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.written, r.written > r.size || r.lost > 0
+}
+
+// RingReader reads a ring that somebody else writes.
+type RingReader struct {
+	File *os.File
+	size int64
+	// Next is the offset of the byte that is read next.
+	Next int64
+	buf  []byte
+}
+
+func NewRingReader(file *os.File, from int64) (*RingReader, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return &RingReader{File: file, size: info.Size() - ringHeader, Next: from, buf: make([]byte, 64<<10)}, nil
+}
+
+// Bounds returns the offsets of the first byte that is kept for sure, and of the next one to come.
+func (r *RingReader) Bounds() (first, end int64, err error) {
+	var b [headerWords]byte
+	if _, err := r.File.ReadAt(b[:], 0); err != nil {
+		return 0, 0, err
+	}
+	word := func(at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
+	return max(word(atClaimed)-r.size, word(atLost), 0), word(atWritten), nil
+}
+
+// Begin moves to the first byte at or after next that is kept or will be.
+func (r *RingReader) Begin() error {
+	first, end, err := r.Bounds()
+	r.Next = min(max(r.Next, first), max(first, end))
+	return err
+}
+
+// Read returns what comes next, nothing where no more is there yet. skipped: what came next is no longer
+// kept, and next has moved to what is.
+func (r *RingReader) Read() (p []byte, skipped bool, err error) {
+	_, end, err := r.Bounds()
+	if err != nil {
+		return nil, false, err
+	}
+	at := r.Next % r.size
+	n := min(end-r.Next, int64(len(r.buf)), r.size-at)
+	p = r.buf[:max(n, 0)]
+	if _, err := r.File.ReadAt(p, ringHeader+at); err != nil {
+		return nil, false, err
+	}
+	first, _, err := r.Bounds()
+	if err != nil {
+		return nil, false, err
+	}
+	if r.Next < first { // some of p may have been overwritten while it was read
+		r.Next = first
+		return nil, true, nil
+	}
+	r.Next += int64(len(p))
+	return p, false, nil
+}
