@@ -1,0 +1,138 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Open connects to the control socket of a relay.
+type Open func(ctx context.Context) (net.Conn, error)
+
+// Client asks a relay. It is safe for concurrent use. A connection that breaks breaks its own call, or its own carrier,
+// and no later one.
+type Client struct {
+	direct Open
+	mux    *mux
+}
+
+// NewClient returns a client that connects by direct, and where that fails by streams over one connection of command,
+// which leads to the standard input and output of Connect. Either may be nil. It does not connect.
+func NewClient(direct, command Open) *Client {
+	c := &Client{direct: direct}
+	if command != nil {
+		c.mux = newMux(command)
+	}
+	return c
+}
+
+// Close ends the connection to the command, and so the carriers on it. Others belong to their callers.
+func (c *Client) Close() error {
+	if c.mux == nil {
+		return nil
+	}
+	return c.mux.close()
+}
+
+// Add makes the directory and the socket of a sandbox. Present is success.
+func (c *Client) Add(ctx context.Context, id string) error {
+	_, err := c.ask(ctx, request{Op: opAdd, ID: id})
+	return err
+}
+
+// Remove closes all connections of a sandbox and removes its directory. Absent is success.
+func (c *Client) Remove(ctx context.Context, id string) error {
+	_, err := c.ask(ctx, request{Op: opRemove, ID: id})
+	return err
+}
+
+// End makes process 1 of a sandbox end, by a file in its directory. Errors: ErrUnknown when it has none.
+func (c *Client) End(ctx context.Context, id string) error {
+	_, err := c.ask(ctx, request{Op: opEnd, ID: id})
+	return err
+}
+
+// List returns the sandboxes that have a directory, in order.
+func (c *Client) List(ctx context.Context) ([]string, error) {
+	a, err := c.ask(ctx, request{Op: opList})
+	return a.Sandboxes, err
+}
+
+// Dial connects to a sandbox. It waits until the sandbox has dialed the relay, for 30 s at most. The connection has a
+// method CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other means that the relay was not reached.
+func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
+	r := request{Op: opAttach, ID: id, Wait: maxWait}
+	if end, ok := ctx.Deadline(); ok {
+		r.Wait = min(max(time.Until(end), 0), maxWait)
+	}
+	conn, _, err := c.call(ctx, r)
+	return conn, err
+}
+
+// ask makes a request whose answer is all that comes.
+func (c *Client) ask(ctx context.Context, r request) (answer, error) {
+	conn, a, err := c.call(ctx, r)
+	if err == nil {
+		_ = conn.Close() // everything was read
+	}
+	return a, err
+}
+
+// call makes a request, and returns its connection unless it is refused.
+func (c *Client) call(ctx context.Context, r request) (net.Conn, answer, error) {
+	conn, err := c.open(ctx)
+	if err != nil {
+		return nil, answer{}, fmt.Errorf("connect to the relay: %w", err)
+	}
+	a, err := exchange(ctx, conn, r)
+	if err == nil {
+		err = a.asError()
+	}
+	if err != nil {
+		_ = conn.Close() // the first error counts
+		return nil, a, err
+	}
+	return conn, a, nil
+}
+
+// open connects to the control socket.
+func (c *Client) open(ctx context.Context) (net.Conn, error) {
+	var directErr error
+	if c.direct != nil {
+		conn, err := c.direct(ctx)
+		if err == nil || c.mux == nil {
+			return conn, err
+		}
+		directErr = err
+	}
+	if c.mux == nil {
+		return nil, errors.New("there is no way to it")
+	}
+	conn, err := c.mux.open(ctx)
+	if err != nil {
+		return nil, errors.Join(directErr, err)
+	}
+	return conn, nil
+}
+
+// exchange sends a request and reads its answer, and nothing after it.
+func exchange(ctx context.Context, conn net.Conn, r request) (a answer, err error) {
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		_ = conn.SetDeadline(time.Unix(1, 0)) // a connection that is closed already needs none
+	})
+	if err = writeMessage(conn, r); err == nil {
+		err = readMessage(conn, maxAnswer, &a)
+	}
+	if !stop() {
+		<-cut
+		return a, errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		return a, fmt.Errorf("ask the relay: %w", err)
+	}
+	return a, nil
+}

@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// lingering is how long a stream may wait for its other half once one half has ended. After it the stream is reset.
+const lingering = 10 * time.Second
+
+// muxConfig is the same at both ends.
+func muxConfig() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // each error comes back from a call as well
+	c.StreamCloseTimeout = lingering
+	return c
+}
+
+// mux opens connections to the control socket as streams of one connection, which it dials again when it breaks.
+type mux struct {
+	dial Open
+	// lock holds the session, which is nil before the first use.
+	lock chan *yamux.Session
+}
+
+func newMux(dial Open) *mux {
+	m := &mux{dial: dial, lock: make(chan *yamux.Session, 1)}
+	m.lock <- nil
+	return m
+}
+
+func (m *mux) open(ctx context.Context) (net.Conn, error) {
+	session, err := m.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := session.OpenStream()
+	if err != nil {
+		return nil, fmt.Errorf("open a stream to the relay: %w", err)
+	}
+	return &stream{s}, nil
+}
+
+func (m *mux) session(ctx context.Context) (*yamux.Session, error) {
+	var session *yamux.Session
+	select {
+	case session = <-m.lock:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { m.lock <- session }()
+	if session != nil && !session.IsClosed() {
+		return session, nil
+	}
+	session = nil
+	conn, err := m.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := yamux.Client(conn, muxConfig())
+	if err != nil {
+		_ = conn.Close() // the first error counts
+		return nil, err
+	}
+	session = fresh
+	return session, nil
+}
+
+// close ends the connection and its streams. A later use would dial again.
+func (m *mux) close() error {
+	session := <-m.lock
+	defer func() { m.lock <- nil }()
+	if session == nil {
+		return nil
+	}
+	return session.Close()
+}
+
+// stream is a stream that closes as connections do: Close of yamux ends only what is sent.
+type stream struct{ *yamux.Stream }
+
+// CloseWrite ends what is sent.
+func (s *stream) CloseWrite() error { return s.Stream.Close() }
+
+// Close implements net.Conn.
+func (s *stream) Close() error {
+	_ = s.SetReadDeadline(time.Unix(1, 0)) // ends the reads that wait; it does not fail
+	return s.Stream.Close()
+}

@@ -1,0 +1,173 @@
+package relay
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+)
+
+// Where the program and what it keeps are inside of the relay's container.
+const (
+	Path = "/relay"
+	Root = "/run/relay"
+)
+
+// Where the relay has its sockets, below its root, and in a sandbox's directory.
+const (
+	ControlDir    = "control"
+	ControlSocket = "relay.sock"
+	ChannelSocket = "channel.sock"
+	EndFile       = "end"
+
+	sandboxesDir = "sandboxes"
+)
+
+// SandboxDir returns the directory of a sandbox, relative to the relay's root.
+func SandboxDir(id string) string { return sandboxesDir + "/" + id }
+
+// Bounds of messages, in bytes. The longest answer lists maxSandboxes ids.
+const (
+	maxRequest = 4 << 10
+	maxAnswer  = 1 << 20
+)
+
+// maxWait bounds how long an attach waits for a sandbox.
+const maxWait = 30 * time.Second
+
+type op string
+
+const (
+	opAdd    op = "add"
+	opRemove op = "remove"
+	opEnd    op = "end"
+	opAttach op = "attach"
+	opList   op = "list"
+)
+
+// request is the first message of a connection to the control socket.
+type request struct {
+	Op op     `json:"op"`
+	ID string `json:"id,omitempty"` // of all but list
+	// Wait is how long an attach waits for a connection of the sandbox, at most maxWait.
+	Wait time.Duration `json:"wait,omitempty"`
+}
+
+// answer is what follows a request. A problem is never followed by anything.
+type answer struct {
+	Problem   problem  `json:"problem,omitempty"`
+	Message   string   `json:"message,omitempty"`
+	Sandboxes []string `json:"sandboxes,omitempty"`
+}
+
+type problem string
+
+const (
+	problemInvalid problem = "invalid"
+	problemUnknown problem = "unknown"
+	problemAbsent  problem = "absent"
+	problemFull    problem = "full"
+	problemFailed  problem = "failed"
+)
+
+// Errors of a relay that answers. Any other error of a Client means that the relay was not reached, or left.
+var (
+	// ErrRefused is part of each of the others.
+	ErrRefused = errors.New("the relay refuses")
+	// ErrUnknown means that the sandbox was not added, or was removed.
+	ErrUnknown = fmt.Errorf("%w: it does not know the sandbox", ErrRefused)
+	// ErrAbsent means that the sandbox has not dialed in time.
+	ErrAbsent = fmt.Errorf("%w: no connection of the sandbox waits", ErrRefused)
+	// ErrFull means that a bound of the relay is reached.
+	ErrFull = fmt.Errorf("%w: it is full", ErrRefused)
+)
+
+// asError returns what an answer means to a client.
+func (a answer) asError() error {
+	switch a.Problem {
+	case "":
+		return nil
+	case problemUnknown:
+		return ErrUnknown
+	case problemAbsent:
+		return ErrAbsent
+	case problemFull:
+		return fmt.Errorf("%w: %s", ErrFull, a.Message)
+	default:
+		return fmt.Errorf("%w: %s: %s", ErrRefused, a.Problem, a.Message)
+	}
+}
+
+// answerTo turns the outcome of a request into its answer.
+func answerTo(err error) answer {
+	switch {
+	case err == nil:
+		return answer{}
+	case errors.Is(err, ErrUnknown):
+		return answer{Problem: problemUnknown}
+	case errors.Is(err, ErrAbsent):
+		return answer{Problem: problemAbsent}
+	case errors.Is(err, ErrFull):
+		return answer{Problem: problemFull, Message: err.Error()}
+	default:
+		return answer{Problem: problemFailed, Message: err.Error()}
+	}
+}
+
+var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+func (r request) validate() error {
+	switch r.Op {
+	case opList:
+		return nil
+	case opAdd, opRemove, opEnd, opAttach:
+	default:
+		return fmt.Errorf("unknown operation %.32q", r.Op)
+	}
+	if !sandboxID.MatchString(r.ID) {
+		return fmt.Errorf("sandbox id %.80q cannot be the name of a directory", r.ID)
+	}
+	if r.Wait < 0 || r.Wait > maxWait {
+		return fmt.Errorf("wait must be 0 to %s, not %s", maxWait, r.Wait)
+	}
+	return nil
+}
+
+// readRequest reads a request, and no byte after it.
+func readRequest(in io.Reader) (request, error) {
+	var r request
+	if err := readMessage(in, maxRequest, &r); err != nil {
+		return r, err
+	}
+	return r, r.validate()
+}
+
+// readMessage reads one message: its length in 4 bytes, big endian, and JSON.
+func readMessage(in io.Reader, limit uint32, into any) error {
+	var length [4]byte
+	if _, err := io.ReadFull(in, length[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > limit {
+		return fmt.Errorf("the message has %d bytes; at most %d are allowed", n, limit)
+	}
+	content := make([]byte, n)
+	if _, err := io.ReadFull(in, content); err != nil {
+		return err
+	}
+	return json.Unmarshal(content, into)
+}
+
+func writeMessage(out io.Writer, message any) error {
+	content, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	framed := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(content)), uint32(len(content)))
+	_, err = out.Write(append(framed, content...))
+	return err
+}

@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pieces are buffers for bytes on their way. A connection that rests holds none: a relay has many that rest.
+var pieces = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
+// splice passes bytes both ways until both ends have sent their last, or either is closed.
+func splice(a, b *net.UnixConn) {
+	var back sync.WaitGroup
+	back.Go(func() { pass(b, a) })
+	pass(a, b)
+	back.Wait()
+}
+
+// pass passes on what one end sends, and its end. An end that is closed altogether closes the other.
+func pass(from, to *net.UnixConn) {
+	err := copyAll(to, from)
+	if err == nil && !hungUp(from) {
+		err = to.CloseWrite()
+		if err == nil {
+			return
+		}
+	}
+	_, _ = from.Close(), to.Close() // each breaks off, as the other did
+}
+
+// copyAll copies until from ends.
+func copyAll(to, from *net.UnixConn) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		err := passOne(to, from, raw)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// passOne waits for bytes and passes them on. It takes a buffer only once bytes are there.
+func passOne(to, from *net.UnixConn, raw syscall.RawConn) error {
+	var (
+		piece   *[64 << 10]byte
+		n       int
+		readErr error
+	)
+	err := raw.Read(func(fd uintptr) bool {
+		piece, _ = pieces.Get().(*[64 << 10]byte)
+		for {
+			if n, readErr = unix.Read(int(fd), piece[:]); !errors.Is(readErr, unix.EINTR) {
+				break
+			}
+		}
+		if errors.Is(readErr, unix.EAGAIN) {
+			pieces.Put(piece)
+			piece = nil
+			return false
+		}
+		return true
+	})
+	if piece == nil {
+		return errors.Join(err, net.ErrClosed)
+	}
+	defer pieces.Put(piece)
+	switch {
+	case err != nil || readErr != nil:
+		return errors.Join(err, readErr)
+	case n == 0:
+		return io.EOF
+	}
+	return writeAll(to, from, piece[:n])
+}
+
+// writeAll waits for a reader that is slow, or frozen, for as long as the sender is there.
+func writeAll(to, from *net.UnixConn, content []byte) error {
+	for {
+		if err := to.SetWriteDeadline(time.Now().Add(lingering)); err != nil {
+			return err
+		}
+		n, err := to.Write(content)
+		content = content[n:]
+		if !errors.Is(err, os.ErrDeadlineExceeded) || hungUp(from) {
+			return err
+		}
+	}
+}
+
+// hungUp reports whether the other end is closed, and not only finished with sending.
+func hungUp(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(poll, 0)
+		gone = err == nil && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
+}
