@@ -49,6 +49,8 @@ type Capabilities struct {
 	// Confined: what shuts a sandbox in is this program's, as Confinement says. Elsewhere it is the backend's
 	// own, and secrets may lie on a disk that ends with the sandbox.
 	Confined bool
+	// Channel: commands reach process 1 over a channel. Code of the sandbox can neither stop nor trace what starts them.
+	Channel bool
 	// Disk: a sandbox that was stopped finds its files as they were. Without, all but /data is gone.
 	Disk bool
 	// TakesImages: Provision brings the environment's image to the backend, for up to ImageLimit.

@@ -48,6 +48,7 @@ func Run(t *testing.T, cfg Config) {
 	t.Run("Export", func(t *testing.T) { testExport(t, cfg) })
 	t.Run("Network", func(t *testing.T) { testNetwork(t, cfg) })
 	t.Run("Assign", func(t *testing.T) { testAssign(t, cfg) })
+	t.Run("Attacks", func(t *testing.T) { testAttacks(t, cfg) })
 }
 
 // patience bounds every wait for a backend; it is generous because test machines are busy.

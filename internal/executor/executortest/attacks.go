@@ -1,0 +1,266 @@
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// hostile is a program that attacks the sandbox that it runs in.
+//
+//go:embed testdata/hostile/*.go
+var hostile embed.FS
+
+// attacks is a world with that program.
+type attacks struct {
+	*world
+	program []byte
+	// attempts is how often each attack is made at least.
+	attempts int
+}
+
+// testAttacks holds what code of a sandbox cannot do to the sandbox's own control, to other sandboxes, or to the end of
+// either. One attack runs at a time: most of them are measured.
+func testAttacks(t *testing.T, cfg Config) {
+	w := newWorld(t, cfg)
+	w.needExec(t)
+	if !w.x.Capabilities().Channel {
+		t.Skip("commands reach process 1 through processes that code of the sandbox can stop")
+	}
+	a := &attacks{world: w, program: compileHostile(t), attempts: 200}
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		a.attempts = 5000
+	}
+	for _, row := range []struct {
+		name string
+		test func(*testing.T, *attacks)
+	}{
+		{"processes that are stopped as they start hold up nothing", stopStarts},
+		{"a sandbox whose processes are stopped is killed in time", stopKill},
+		{"no process of another user can be reached", reachForeign},
+		{"no command is traced before it runs", traceStart},
+		{"a result is how the command ended", peekAtCommands},
+		{"a command whose starter is killed has its timeout", killStarters},
+		{"spinning processes do not put the deadline off", spinAtDeadline},
+		{"what a sandbox uses up is its own", exhaustAll},
+		{"a bomb does not put its end off", endBombs},
+		{"a bomb does not put the end of its sandbox off", killBombs},
+	} {
+		t.Run(row.name, func(t *testing.T) { row.test(t, a) })
+	}
+}
+
+func compileHostile(t *testing.T) []byte {
+	t.Helper()
+	const dir = "testdata/hostile"
+	files, err := hostile.ReadDir(dir)
+	must(t, err)
+	sources := make(map[string]string)
+	for _, f := range files {
+		source, err := hostile.ReadFile(path.Join(dir, f.Name()))
+		must(t, err)
+		sources[f.Name()] = string(source)
+	}
+	return compile(t, sources)
+}
+
+// compile compiles a Go program, given as the files of its main package, to a static Linux binary.
+func compile(t testing.TB, sources map[string]string, env ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", "program"}
+	for name, source := range sources {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, name)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=", "GOWORK=off"), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compile a test program: %v\n%s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+const (
+	hostilePath = "/workspace/hostile"
+	enoughFile  = "/workspace/enough" // ends an attack
+	// answerIn bounds one operation on a sandbox under attack, beside the timeout of the command itself.
+	answerIn = 10 * time.Second
+	// recoverIn is within what a sandbox works again once an attack has ended.
+	recoverIn = 5 * time.Second
+	// killIn is how much longer the end of a sandbox under attack may take than that of a quiet one.
+	killIn = time.Second
+)
+
+// attacked makes a sandbox with the program in it.
+func (a *attacks) attacked(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+	t.Helper()
+	room := func(s *sandbox.SandboxSpec) {
+		s.Resources = sandbox.Resources{MemoryMB: 256, CPUMillis: 1000, PIDs: 256}
+	}
+	h := a.spawn(t, append([]func(*sandbox.SandboxSpec){room}, change...)...)
+	must(t, a.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("hostile", a.program))))
+	return h
+}
+
+// start starts an attack and returns its id once it has said that it is ready.
+func (a *attacks) start(t *testing.T, h sandbox.Handle, args ...string) string {
+	t.Helper()
+	id := a.detached(t, h, named(t, append([]string{hostilePath}, args...)...))
+	a.await(t, h, id, "ready\n")
+	return id
+}
+
+// await waits until an attack has said something, and returns all that it has said.
+func (a *attacks) await(t *testing.T, h sandbox.Handle, id, what string) (said string) {
+	t.Helper()
+	eventually(t, "the attack says "+what, func() bool {
+		var err error
+		said, err = a.said(t, h, id)
+		return err == nil && strings.Contains(said, what)
+	})
+	return said
+}
+
+// said returns what an attack has said so far.
+func (a *attacks) said(t *testing.T, h sandbox.Handle, id string) (string, error) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
+	defer cancel()
+	_, err := a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true, Stdout: &out, Stderr: &problems})
+	if problems.Len() > 0 {
+		t.Errorf("the attack has failed: %s", problems.Bytes())
+	}
+	return out.String(), err
+}
+
+// enough ends an attack that looks for its file, and returns what it counted.
+func (a *attacks) enough(t *testing.T, h sandbox.Handle, id string) (said string, counts map[string]count) {
+	t.Helper()
+	must(t, a.write(t, h, enoughFile, "", 0))
+	a.ended(t, h, id)
+	said, err := a.said(t, h, id)
+	must(t, err)
+	counts = counted(said)
+	if len(counts) == 0 {
+		t.Fatalf("the attack counted nothing: %s", said)
+	}
+	return said, counts
+}
+
+// ended waits until a command has ended.
+func (a *attacks) ended(t *testing.T, h sandbox.Handle, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	res, err := a.x.Follow(ctx, h, sandbox.Replay{ID: id})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("the attack ended with %d and %v: %s", res.ExitCode, err, res.Stderr)
+	}
+}
+
+// count is what an attack says of one kind of attempt.
+type count struct {
+	attempts, successes int
+	first               string
+}
+
+func counted(said string) map[string]count {
+	counts := make(map[string]count)
+	for line := range strings.Lines(said) {
+		var name string
+		var c count
+		if _, err := fmt.Sscanf(line, "attack %s attempts=%d successes=%d first=%q", &name, &c.attempts, &c.successes, &c.first); err == nil {
+			counts[name] = c
+		}
+	}
+	return counts
+}
+
+// run runs a command that is under attack, for at most a second.
+func (a *attacks) run(t *testing.T, h sandbox.Handle, command ...string) (shell, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
+	defer cancel()
+	r, err := sandbox.ExecRequest{Command: command, Timeout: sandbox.Duration(time.Second)}.Normalize()
+	must(t, err)
+	res, err := a.x.Exec(ctx, h, r)
+	return shell{res}, err
+}
+
+// recovers checks that a sandbox works again soon.
+func (a *attacks) recovers(t *testing.T, h sandbox.Handle) {
+	t.Helper()
+	began := time.Now()
+	for {
+		res, err := a.run(t, h, "echo", "still here")
+		if err == nil && res.stdout() == "still here\n" {
+			break
+		}
+		if time.Since(began) > recoverIn {
+			t.Errorf("%s after the attack the sandbox says %q and %v", time.Since(began).Round(time.Millisecond), res.stdout(), err)
+			return
+		}
+	}
+	if took := time.Since(began); took > recoverIn {
+		t.Errorf("the sandbox works again after %s", took)
+	}
+}
+
+// killRounds is how many sandboxes are ended in each way. The median of each counts.
+const killRounds = 3
+
+// killsInTime ends quiet sandboxes and attacked ones in turns, and compares how long that takes.
+func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h sandbox.Handle)) {
+	t.Helper()
+	var quiet, attacked []time.Duration
+	for range killRounds {
+		for _, hostile := range []bool{false, true} {
+			h := a.attacked(t)
+			a.detached(t, h, named(t, "sleep", "1h"))
+			into := &quiet
+			if hostile {
+				attack(t, h)
+				into = &attacked
+			}
+			*into = append(*into, a.kill(t, h))
+		}
+	}
+	slices.Sort(quiet)
+	slices.Sort(attacked)
+	t.Logf("the end of a quiet sandbox took %v, of an attacked one %v", quiet, attacked)
+	if q, took := quiet[killRounds/2], attacked[killRounds/2]; took > q+killIn {
+		t.Errorf("the end of an attacked sandbox took %s, of a quiet one %s", took, q)
+	}
+}
+
+// kill ends a sandbox and returns how long that took.
+func (a *attacks) kill(t *testing.T, h sandbox.Handle) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	began := time.Now()
+	if err := a.x.Kill(ctx, h); err != nil {
+		t.Fatalf("after %s: kill: %v", time.Since(began).Round(time.Millisecond), err)
+	}
+	return time.Since(began)
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ahead is how many ids beyond the latest one are tried: a process that is just being made has one of them.
+const ahead = 16
+
+// stopOthers stops every process that it may stop, in a tight loop, until a file exists. It says how many of those that
+// it stopped were started by process 1 or from outside.
+func stopOthers(args []string) {
+	all, started := tally{name: "stop-all"}, tally{name: "stop-started"}
+	fmt.Println("ready")
+	time.Sleep(delay)
+	for round := 0; round%16 != 0 || !exists(args[0]); round++ {
+		all.add(syscall.Kill(-1, syscall.SIGSTOP) == nil, "round "+strconv.Itoa(round))
+		from := latest() - ahead
+		for pid := max(2, from); pid < from+2*ahead; pid++ {
+			if exists("/proc/self/task/" + strconv.Itoa(pid)) {
+				continue // a thread's id stands for its process too
+			}
+			err := syscall.Kill(pid, syscall.SIGSTOP)
+			if err == syscall.ESRCH {
+				continue
+			}
+			if p, found := look(pid); found && p.parent <= 1 {
+				started.add(err == nil, fmt.Sprint("process ", pid, " of parent ", p.parent))
+			}
+		}
+	}
+	_ = syscall.Kill(-1, syscall.SIGCONT) // those that are left
+	all.print()
+	started.print()
+}
+
+// mayhem kills every process that it may kill but its own two, which tick until something ends them.
+func mayhem(args []string) {
+	child := exec.Command("/proc/self/exe", "tick", filepath.Join(args[0], "child"))
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		fail(err.Error())
+	}
+	go tick([]string{filepath.Join(args[0], "parent")})
+	kills, err := os.Create(filepath.Join(args[0], "kills"))
+	if err != nil {
+		fail(err.Error())
+	}
+	for {
+		for _, pid := range processes() {
+			if pid == os.Getpid() || pid == child.Process.Pid {
+				continue
+			}
+			// One character each: the file's size is how many attempts there were.
+			said := "-"
+			if syscall.Kill(pid, syscall.SIGKILL) == nil && pid != 1 {
+				said = "+"
+			}
+			if _, err := kills.WriteString(said); err != nil {
+				fail(err.Error())
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// tick appends the time to a file, in milliseconds, until something ends it.
+func tick(args []string) {
+	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		fail(err.Error())
+	}
+	for ; ; time.Sleep(10 * time.Millisecond) {
+		if _, err := fmt.Fprintf(f, "%d\n", time.Now().UnixMilli()); err != nil {
+			fail(err.Error())
+		}
+	}
+}
