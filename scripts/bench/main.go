@@ -64,6 +64,8 @@ var measures = []struct {
 	{"crowds", crowds},
 	{"network", network},
 	{"exec", execs},
+	{"commands", commands},
+	{"memory", memory},
 	{"history", history},
 	{"storm", storm},
 	{"plans", plans},

@@ -111,6 +111,9 @@ func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, syscall
 // Kill ends the daemon without warning.
 func (r *Reconciler) Kill(ctx context.Context) error { return r.end(ctx, syscall.SIGKILL) }
 
+// PID returns the daemon's process id.
+func (r *Reconciler) PID() (int, error) { return r.pid() }
+
 // Memory returns how many bytes of the daemon are resident. It needs Linux.
 func (r *Reconciler) Memory() (int64, error) {
 	pid, err := r.pid()

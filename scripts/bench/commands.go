@@ -1,0 +1,279 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
+)
+
+const (
+	commandClients = 16
+	commandFlood   = 5 * time.Second
+	echoed         = 64 << 10  // bytes in and out of one command
+	unpacked       = 100 << 20 // bytes of one file
+	unpackRounds   = 5
+	echoPath       = "/workspace/echo"
+)
+
+// Targets of commands.
+const (
+	commandRate     = 300 // 1/s
+	commandCPU      = 3   // ms of the whole machine each
+	commandOwnCPU   = 1.5 // ms of the reconciler each
+	echoTarget      = 0.5 // of docker exec
+	unpackingTarget = 1.2 // of the engine's own
+)
+
+// workplace is a sandbox with a program in it that echoes, and a client of the engine that it runs on.
+type workplace struct {
+	s         *stage
+	lease     sandbox.LeaseRef
+	container string
+	api       *dockerapi.Client
+}
+
+func (s *stage) workplace(ctx context.Context, agent string) (_ *workplace, err error) {
+	got, err := s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
+	if err != nil {
+		return nil, err
+	}
+	w := &workplace{s: s, lease: sandbox.LeaseRef{ID: got.Lease.ID}, container: "sandbox-" + s.reconciler.Ledger + "-" + got.Lease.SandboxID}
+	if w.api, err = docker.NewClient(docker.Config{}); err != nil {
+		return nil, errors.Join(err, w.close(ctx))
+	}
+	program, err := buildEcho(ctx, s)
+	if err == nil {
+		err = w.unpack(ctx, archived("echo", program))
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.close(ctx))
+	}
+	return w, nil
+}
+
+func (w *workplace) close(ctx context.Context) error {
+	_, err := w.s.reconciler.Service.Release(ctx, w.lease)
+	if w.api != nil {
+		err = errors.Join(err, w.api.Close())
+	}
+	return err
+}
+
+func (w *workplace) unpack(ctx context.Context, archive []byte) error {
+	return w.s.reconciler.Service.WriteFiles(ctx, w.lease, "/workspace", bytes.NewReader(archive))
+}
+
+// echo sends content through a command, over HTTP.
+func (w *workplace) echo(ctx context.Context, content []byte) error {
+	r := sandbox.ExecRequest{Command: []string{echoPath}, Stdin: bytes.NewReader(content)}
+	res, err := w.s.reconciler.Service.Exec(ctx, w.lease, r)
+	if err != nil {
+		return err
+	}
+	if res.ExitCode != 0 || !bytes.Equal(res.Stdout, content) {
+		return fmt.Errorf("echo of %d bytes ended with %d and %d bytes: %s", len(content), res.ExitCode, len(res.Stdout), res.Stderr)
+	}
+	return nil
+}
+
+// plainEcho sends content through a command as `docker exec` does.
+func (w *workplace) plainEcho(ctx context.Context, content []byte) error {
+	made, err := w.api.ContainerExecCreate(ctx, w.container, dockerapi.ExecOptions{
+		Cmd: []string{echoPath}, AttachStdin: true, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return err
+	}
+	streams, err := w.api.ContainerExecAttach(ctx, made.ID, dockerapi.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer streams.Close()
+	var sending errgroup.Group
+	sending.Go(func() error {
+		_, err := streams.Conn.Write(content)
+		return errors.Join(err, streams.CloseWrite())
+	})
+	var out, problems bytes.Buffer
+	_, err = dockerapi.StdCopy(&out, &problems, streams.Reader)
+	if err = errors.Join(err, sending.Wait()); err != nil {
+		return err
+	}
+	if !bytes.Equal(out.Bytes(), content) {
+		return fmt.Errorf("docker exec echoed %d bytes as %d: %s", len(content), out.Len(), problems.Bytes())
+	}
+	_, err = w.api.ContainerExecInspect(ctx, made.ID)
+	return err
+}
+
+// commands measures commands from many clients at once, input and output of a command, and an archive on its way in.
+func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
+	w, err := s.workplace(ctx, "did:plc:commands")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close(context.WithoutCancel(ctx))) }()
+	results, err := w.flood(ctx)
+	if err != nil {
+		return nil, err
+	}
+	content := randomBytes(echoed)
+	plain, ours, err := inTurns(o.rounds,
+		func() error { return w.plainEcho(ctx, content) },
+		func() error { return w.echo(ctx, content) })
+	if err != nil {
+		return nil, err
+	}
+	results = append(results, atMost("64 KiB in and out of a command / docker exec", ours.Seconds()/plain.Seconds(), "ratio of p50", echoTarget,
+		fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(ours), milliseconds(plain))))
+	archive := archived("large", randomBytes(unpacked))
+	plain, ours, err = inTurns(unpackRounds,
+		func() error {
+			return w.api.CopyToContainer(ctx, w.container, "/workspace", bytes.NewReader(archive), dockerapi.CopyToContainerOptions{})
+		},
+		func() error { return w.unpack(ctx, archive) })
+	if err != nil {
+		return nil, err
+	}
+	return append(results, ratio("100 MiB as tar into a sandbox / the engine's own copy", ours, plain, unpackingTarget)), nil
+}
+
+// inTurns returns the medians of two ways of doing the same. The first of each fills caches.
+func inTurns(rounds int, plain, ours func() error) (_, _ time.Duration, err error) {
+	var p, x []time.Duration
+	for round := range rounds + 1 {
+		tookPlain, err := timed(plain)
+		if err != nil {
+			return 0, 0, err
+		}
+		tookOurs, err := timed(ours)
+		if err != nil {
+			return 0, 0, err
+		}
+		if round > 0 {
+			p, x = append(p, tookPlain), append(x, tookOurs)
+		}
+	}
+	return median(p), median(x), nil
+}
+
+// flood runs commands from many clients at once, as fast as they are answered.
+func (w *workplace) flood(ctx context.Context) ([]result, error) {
+	run := func(ctx context.Context) error { return w.echo(ctx, nil) }
+	if err := run(ctx); err != nil { // fills caches
+		return nil, err
+	}
+	own, err := w.s.reconciler.CPU()
+	if err != nil {
+		return nil, err
+	}
+	machine, err := machineCPU()
+	if err != nil {
+		return nil, err
+	}
+	var n atomic.Int64
+	began := time.Now()
+	g, running := errgroup.WithContext(ctx)
+	for range commandClients {
+		g.Go(func() error {
+			for time.Since(began) < commandFlood {
+				if err := run(running); err != nil {
+					return err
+				}
+				n.Add(1)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	ownAfter, err := w.s.reconciler.CPU()
+	if err != nil {
+		return nil, err
+	}
+	machineAfter, err := machineCPU()
+	if err != nil {
+		return nil, err
+	}
+	each := func(d time.Duration) float64 { return milliseconds(d) / float64(n.Load()) }
+	return []result{
+		atLeast(fmt.Sprintf("commands over HTTP, %d clients", commandClients), float64(n.Load())/took.Seconds(), "1/s", commandRate,
+			fmt.Sprintf("%d in %.1f s", n.Load(), took.Seconds())),
+		atMost("CPU of a command, the whole machine", each(machineAfter-machine), "ms", commandCPU, "with this program and the engine"),
+		atMost("CPU of a command, the reconciler", each(ownAfter-own), "ms", commandOwnCPU, ""),
+	}, nil
+}
+
+// machineCPU is how long the machine's processors have worked. It needs Linux.
+func machineCPU() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	var ticks int64
+	for i, f := range strings.Fields(line) {
+		const idle, ioWait, guest = 4, 5, 9 // proc(5); a guest's time is in the user's too
+		if i == 0 || i == idle || i == ioWait || i >= guest {
+			continue
+		}
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of the machine: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ
+}
+
+// buildEcho compiles the program that echoes, for the engine's architecture.
+func buildEcho(ctx context.Context, s *stage) ([]byte, error) {
+	arch, err := harness.Docker(ctx, "version", "--format", "{{.Server.Arch}}")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(s.state, "echo")
+	build := harness.Command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./scripts/bench/echo")
+	build.Dir = s.root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+strings.Join(arch, ""))
+	if _, err := harness.Collect(build); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+}
+
+// archived is a tar stream of one file that may be executed.
+func archived(name string, content []byte) []byte {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	// A buffer takes everything.
+	_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content)), ModTime: time.Now(), Uid: 1000, Gid: 1000})
+	_, _ = io.Copy(w, bytes.NewReader(content))
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// randomBytes cannot be compressed on their way.
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
+	return b
+}
