@@ -24,7 +24,7 @@ func actor(t *testing.T, answer string, act func(conn net.Conn)) channel.Dial {
 		ours, theirs := net.Pipe()
 		t.Cleanup(func() { theirs.Close() })
 		go func() {
-			if _, err := takeHello(theirs); err != nil {
+			if err := takeHello(theirs); err != nil {
 				return
 			}
 			theirs.Write(hello(answer)) //nolint:errcheck // the client reports what matters
@@ -38,17 +38,17 @@ func hello(text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte("SBXCHAN\n"), uint32(len(text))), text...)
 }
 
-func takeHello(r io.Reader) (map[string]any, error) {
+func takeHello(r io.Reader) error {
 	head := make([]byte, 12)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, err
+		return err
 	}
 	text := make([]byte, binary.BigEndian.Uint32(head[8:]))
 	if _, err := io.ReadFull(r, text); err != nil {
-		return nil, err
+		return err
 	}
 	var fields map[string]any
-	return fields, json.Unmarshal(text, &fields)
+	return json.Unmarshal(text, &fields)
 }
 
 const goodHello = `{"version":1,"min":1,"max":1,"known":true,"a field of a later release":[1]}`

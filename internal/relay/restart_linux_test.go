@@ -102,7 +102,7 @@ func TestACommandThatEndsIsRunAgain(t *testing.T) {
 	for range 2 {
 		mustAdd(t, c, "one")
 		_ = last.Close()
-		<-ended // with any error: its connection broke
+		<-ended //nolint:errcheck // its connection broke, with any error
 		eventually(t, "the client sees it", func() error {
 			if _, err := c.List(t.Context()); err == nil && runs == 1 {
 				return errors.New("it uses what has ended")
@@ -116,7 +116,7 @@ func TestACommandThatEndsIsRunAgain(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	<-ended
+	<-ended //nolint:errcheck // as above
 }
 
 // A sandbox that dials without end holds up no other, and the relay keeps few of its connections.

@@ -126,7 +126,7 @@ func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
 		c.Path = shellstate.Path
 	}
 	if !strings.Contains(c.Path, "/") {
-		if c.Path, err = lookPath(c.Path, dir, c.Env); err != nil {
+		if c.Path, err = lookPath(c.Path, c.Env); err != nil {
 			_ = dir.Close() // the command does not start
 			code := exitNotFound
 			if errors.Is(err, fs.ErrPermission) {
@@ -167,7 +167,7 @@ func (b *broker) workingDirectory(cwd string) (at string, err error) {
 }
 
 // lookPath finds a program in the directories of the variable PATH. A relative one is of the working directory.
-func lookPath(name string, dir *os.File, env []string) (string, error) {
+func lookPath(name string, env []string) (string, error) {
 	var path string
 	for _, v := range env {
 		if value, ok := strings.CutPrefix(v, "PATH="); ok {

@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -179,10 +178,4 @@ func fails(t *testing.T, what string, res wire.Result, want string) {
 	if res.Problem == "" || !strings.Contains(res.Message, want) {
 		t.Errorf("%s: the result is %q %q, want a problem with %q", what, res.Problem, res.Message, want)
 	}
-}
-
-func fileInfo(t *testing.T, out []byte) (info wire.FileInfo) {
-	t.Helper()
-	must(t, json.Unmarshal(out, &info))
-	return info
 }

@@ -66,8 +66,12 @@ func (id Identity) take() error {
 	if err := unix.Setgroups(nil); err != nil { // of this thread only, unlike package syscall's
 		return fmt.Errorf("leave the supplementary groups: %w", err)
 	}
-	if groups, err := unix.Getgroups(); err != nil || len(groups) != 0 {
-		return fmt.Errorf("leave the supplementary groups: %v are left (%v)", groups, err)
+	groups, err := unix.Getgroups()
+	if err != nil {
+		return fmt.Errorf("look at the supplementary groups: %w", err)
+	}
+	if len(groups) != 0 {
+		return fmt.Errorf("leave the supplementary groups: %v are left", groups)
 	}
 	if err := change("group", id.GID, unix.SetfsgidRetGid); err != nil {
 		return err
@@ -85,8 +89,11 @@ func dropCapabilities() error {
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
-	if err := unix.Capget(&header, &left[0]); err != nil || left != none {
-		return fmt.Errorf("drop the capabilities: %v are left (%v)", left, err)
+	if err := unix.Capget(&header, &left[0]); err != nil {
+		return fmt.Errorf("look at the capabilities: %w", err)
+	}
+	if left != none {
+		return fmt.Errorf("drop the capabilities: %v are left", left)
 	}
 	return nil
 }
@@ -99,8 +106,12 @@ func change(what string, to int, set func(int) (int, error)) error {
 	if _, err := set(to); err != nil {
 		return fmt.Errorf("take the file-system %s %d: %w", what, to, err)
 	}
-	if now, err := set(to); err != nil || now != to {
-		return fmt.Errorf("take the file-system %s %d: it is still %d (%v)", what, to, now, err)
+	now, err := set(to)
+	if err != nil {
+		return fmt.Errorf("look at the file-system %s: %w", what, err)
+	}
+	if now != to {
+		return fmt.Errorf("take the file-system %s %d: it is still %d", what, to, now)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func memoryDuring(operation func()) uint64 {
 
 func TestMemoryIsBounded(t *testing.T) {
 	w, base := newOwn(t)
-	for name, make := range map[string]func(string){
+	for name, fill := range map[string]func(string){
 		"wide": func(dir string) { wide(t, dir, 40_000) },
 		"deep": func(dir string) { deep(t, dir, 500) },
 		"large": func(dir string) {
@@ -122,7 +122,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	} {
 		dir := filepath.Join(base, "workspace", name)
 		must(t, os.Mkdir(dir, 0o755))
-		make(dir)
+		fill(dir)
 		p := []byte("/workspace/" + name)
 		for what, r := range map[string]channel.Request{
 			"get":   {Op: channel.OpGet, Path: p},
@@ -169,15 +169,12 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // plainGet writes the archive of a path.
 func plainGet(w Worker, p []byte, out io.Writer) error {
-	_, err := func() (int, error) {
-		d := &wire.Demux{Stdout: out}
-		res := w.Serve(context.Background(), channel.Request{Op: channel.OpGet, Path: p}, strings.NewReader(""), wire.NewWriter(d))
-		if res.Problem != "" {
-			return 0, fmt.Errorf("%s", res.Message)
-		}
-		return 0, nil
-	}()
-	return err
+	d := &wire.Demux{Stdout: out}
+	res := w.Serve(context.Background(), channel.Request{Op: channel.OpGet, Path: p}, strings.NewReader(""), wire.NewWriter(d))
+	if res.Problem != "" {
+		return fmt.Errorf("%s", res.Message)
+	}
+	return nil
 }
 
 // TestATreeThatIsTooDeep is counted in part, not packed in part, and can be removed in parts.

@@ -66,12 +66,11 @@ type plan struct {
 	bounding  int // the last capability that the kernel knows
 
 	// What follows is memory for the child.
-	report  report
-	wait    int32
-	action  [4]uint64 // a zero struct sigaction is SIG_DFL
-	header  unix.CapUserHeader
-	few     [2]unix.CapUserData
-	lastErr syscall.Errno
+	report report
+	wait   int32
+	action [4]uint64 // a zero struct sigaction is SIG_DFL
+	header unix.CapUserHeader
+	few    [2]unix.CapUserData
 }
 
 // forkSupervisor forks. Only the parent returns.
@@ -96,9 +95,9 @@ func forkSupervisor(p *plan) (pid int, err syscall.Errno) {
 //go:nocheckptr
 func supervise(p *plan) {
 	// Process 1 ignores SIGCHLD; here that would discard the status.
-	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&p.action)), 0, 8, 0, 0)
-	syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0)
-	syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(p.name)), 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&p.action)), 0, 8, 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(p.name)), 0)
 	pid, _, err := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if err != 0 {
 		giveUp(p, stageFork, err)
@@ -109,11 +108,11 @@ func supervise(p *plan) {
 	tell(p.status, p, reportPID, int32(pid))
 	// The copies of the keeper's descriptors would keep other commands' pipes open.
 	if p.status > 0 {
-		syscall.RawSyscall(unix.SYS_DUP3, uintptr(p.status), 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_DUP3, uintptr(p.status), 0, 0)
 	}
 	if _, _, err := syscall.RawSyscall(unix.SYS_CLOSE_RANGE, 1, 1<<31-1, 0); err != 0 {
 		for fd := uintptr(1); fd < maxDescriptors; fd++ {
-			syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+			_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
 		}
 	}
 	for {
@@ -167,8 +166,8 @@ func become(p *plan) {
 	}
 	setScore(p)
 	// The directory is entered as the sandbox's user, which signals do not look at.
-	syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(p.gid), 0, 0)
-	syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(p.uid), 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(p.gid), 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(p.uid), 0, 0)
 	if _, _, err := syscall.RawSyscall(unix.SYS_FCHDIR, uintptr(p.dir), 0, 0); err != 0 {
 		giveUp(p, stageDirectory, err)
 	}
@@ -190,15 +189,15 @@ func become(p *plan) {
 //go:norace
 //go:nocheckptr
 func setScore(p *plan) {
-	syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0)
 	at := unix.AT_FDCWD
 	fd, _, err := syscall.RawSyscall6(
 		unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(p.scorePath)), unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0)
 	if err == 0 {
-		syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(p.score)), uintptr(p.scoreSize))
-		syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(p.score)), uintptr(p.scoreSize))
+		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
 	}
-	syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0)
 }
 
 // takeIdentity is the last step: from setresuid on, sandbox code may signal this process.
@@ -249,6 +248,6 @@ func tell(fd int, p *plan, what, value int32) {
 //go:norace
 func exit(code uintptr) {
 	for {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, code, 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, code, 0, 0)
 	}
 }

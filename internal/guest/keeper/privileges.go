@@ -21,7 +21,7 @@ const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETPCAP | 1<<
 
 // noNewPrivileges holds for all threads, and for what they start.
 func noNewPrivileges() error {
-	return onAllThreads("allow no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	return onAllThreads("allow no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 }
 
 // drop makes all threads the keeper's user with the kept capabilities only.
@@ -30,12 +30,12 @@ func drop() error {
 		if kept&(1<<c) != 0 {
 			continue
 		}
-		err := onAllThreads("narrow the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+		err := onAllThreads("narrow the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c)
 		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the kernel does not know this capability
 			return err
 		}
 	}
-	if err := onAllThreads("keep capabilities", unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0); err != nil {
+	if err := onAllThreads("keep capabilities", unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1); err != nil {
 		return err
 	}
 	id := guest.KeeperID
@@ -50,14 +50,14 @@ func drop() error {
 	}
 	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := &[2]unix.CapUserData{{Effective: kept, Permitted: kept}}
-	err := onAllThreads("drop capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(data)), 0)
+	err := onAllThreads("drop capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(data)))
 	runtime.KeepAlive(header)
 	runtime.KeepAlive(data)
 	return err
 }
 
-func onAllThreads(what string, call, a, b, c uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
+func onAllThreads(what string, call, a, b uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("%s: %w", what, errno)
 	}
 	return nil
