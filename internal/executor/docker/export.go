@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -35,10 +36,11 @@ type export struct {
 	h      sandbox.Handle
 	ctx    context.Context // of the stream
 	cancel context.CancelFunc
-	frozen bool // by this export, and not thawed yet
+	body   io.ReadCloser // does not change once the stream is open
+	mu     sync.Mutex    // guards what follows: a copy may return, and its caller close the stream, before a Read does
+	frozen bool          // by this export, and not thawed yet
 	// state is what the sandbox was when the stream began, and must be to its end.
 	state *dockerapi.ContainerState
-	body  io.ReadCloser
 	ended error // of the stream, once it has ended
 	thaw  error // of letting the sandbox go on
 }
@@ -99,6 +101,8 @@ func (x *export) torn(now sandbox.State) error {
 
 // Read implements io.Reader. The sandbox goes on as soon as all was read.
 func (x *export) Read(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.ended != nil {
 		return 0, x.ended
 	}
@@ -165,7 +169,9 @@ func (x *export) unpause(ctx context.Context) error {
 
 // Close implements io.Closer.
 func (x *export) Close() error {
-	x.release()
+	x.release() // which ends a Read under way
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.goOn()
 	x.cancel()
 	return x.thaw
