@@ -105,8 +105,16 @@ func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
 	if len(lines) < 16 || !slices.Equal(lines[:6], want) {
 		t.Fatalf("it wrote %q", out)
 	}
+	own, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range lines[6:13] {
-		if name, value, _ := strings.Cut(line, ":\t"); strings.Trim(value, "0") != "" {
+		name, value, _ := strings.Cut(line, ":\t")
+		if name == "SigIgn" && strings.Contains(string(own), line+"\n") { // what started this test ignores signals
+			continue
+		}
+		if strings.Trim(value, "0") != "" {
 			t.Errorf("%s is %s", name, value)
 		}
 	}
