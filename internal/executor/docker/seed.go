@@ -19,21 +19,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// seed is what an environment's volumes begin with: the guest, and for /workspace and /data what the image has there, owned
-// by root. Process 1 hands it over to the sandbox's user.
+// seed is what an environment's volumes begin with: the guest, and for /workspace and /data what
+// the image has there, owned by the sandbox's user, whose ids need not exist in the image.
 type seed struct {
-	ref   sandbox.EnvironmentRef
-	image dockerapi.ImageInspect // the image that sandboxes run
-	guest program
-	hash  string
+	ref      sandbox.EnvironmentRef
+	image    dockerapi.ImageInspect // the image that sandboxes run
+	guest    program
+	uid, gid int
+	hash     string
 }
 
-// guestMode lets a sandbox run the guest, which its shells do to tell of their state, and not read it.
+// guestMode lets a sandbox run the guest and not read it: what cannot be read, the kernel lets no process of the same
+// user trace or open the memory of, from its first instruction on.
 const guestMode = 0o711
 
-func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program) seed {
+func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
 	s := seed{ref: ref, image: img, guest: p}
-	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("root:%o", guestMode))
+	s.uid, s.gid = c.IDs()
+	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d:%o", s.uid, s.gid, guestMode))
 	return s
 }
 
@@ -93,7 +96,7 @@ func (e *Executor) importSeed(ctx context.Context, s seed, content io.ReadSeeker
 
 // importImage makes an image with one layer, a tar stream.
 func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.ReadSeeker) error {
-	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of ledger " + labels[labelLedger]}
+	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
 	}
@@ -124,7 +127,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: guestMode, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
-		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755})
+		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: s.uid, Gid: s.gid})
 	}
 	for _, h := range headers {
 		if err := tw.WriteHeader(&h); err != nil {
@@ -184,7 +187,7 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 	return nil
 }
 
-// reown copies a tar stream under dir and gives its entries to root.
+// reown copies a tar stream under dir and gives its entries to the sandbox's user.
 func (s seed) reown(in io.Reader, tw *tar.Writer, dir string) error {
 	entries := tar.NewReader(in)
 	for {
@@ -205,7 +208,7 @@ func (s seed) reown(in io.Reader, tw *tar.Writer, dir string) error {
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = path.Join(dir, h.Linkname)
 		}
-		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, 0, 0, "", ""
+		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, s.uid, s.gid, "", ""
 		if err := tw.WriteHeader(h); err != nil {
 			return err
 		}
