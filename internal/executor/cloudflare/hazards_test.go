@@ -29,8 +29,8 @@ func testHazards(w *world) {
 		"one that dies under a command":                       crashUnderCommand,
 		"a caller that dies lets the sandbox fall asleep":     callerDies,
 		"a detached command whose caller dies keeps it awake": detachedCallerDies,
-		"no stop waits for whoever reads a copy":              unreadCopyStopped,
-		"no kill waits for whoever reads a copy":              unreadCopyKilled,
+		"no stop waits for the reader of a copy":              unreadCopyStopped,
+		"no kill waits for the reader of a copy":              unreadCopyKilled,
 		"ids in capitals lead nowhere":                        otherCase,
 	})
 }
@@ -68,7 +68,7 @@ func crashUnderCommand(w *world) {
 	}
 }
 
-// fillTime is what a copy that nobody reads gets to fill all that lies between the sandbox and its reader.
+// fillTime is how long a copy without a reader has to fill all that lies between the sandbox and its reader.
 const fillTime = 2 * time.Second
 
 // unreadCopy begins a copy that is larger than all that lies between the sandbox and its reader, does something, and

@@ -75,7 +75,7 @@ func TestFilesOfOtherUsersStayClosed(t *testing.T) {
 	}
 }
 
-// TestFilesBelongToTheSandbox: whoever an archive names, and whatever bits it sets.
+// TestFilesBelongToTheSandbox: any owner that an archive names, and any bits that it sets.
 func TestFilesBelongToTheSandbox(t *testing.T) {
 	when := time.Unix(1_600_000_000, 0)
 	w, inside := asBroker(t, brokerCaps, nil, func(base string) {

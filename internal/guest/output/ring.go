@@ -115,7 +115,7 @@ func (r *Ring) Counts() (total int64, dropped bool) {
 	return r.written, r.written > r.size || r.lost > 0
 }
 
-// RingReader reads a ring that somebody else writes.
+// RingReader reads a ring while another process writes it.
 type RingReader struct {
 	File *os.File
 	size int64

@@ -53,7 +53,7 @@ func NamelessFile() (file *os.File, onDisk bool, err error) {
 	return os.NewFile(uintptr(fd), "stream"), onDisk, nil
 }
 
-// Write never fails: what cannot be kept is still passed on to whoever listens.
+// Write never fails: what cannot be kept still reaches the readers.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
