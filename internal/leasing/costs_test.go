@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func TestThePastIsReportedAsItWas(t *testing.T) {
 		b.noCPU = true // CPU time is spread over its period, whose end is not known yet
 		b.use()
 		b.use()
-		b.now = b.now.Add(time.Microsecond) // what begins at a moment is not before it
+		b.pass(time.Microsecond) // what begins at a moment is not before it
 		then := b.now
 		was := b.costs(sandbox.CostQuery{})
 		for range rapid.IntRange(1, 6).Draw(r, "steps") {
@@ -94,6 +95,7 @@ func TestUsageIsRolledUpOnce(t *testing.T) {
 type bill struct {
 	*rapid.T
 	now       time.Time
+	shown     atomic.Int64 // now in microseconds of Unix time, for the engine, which looks while the test lets time pass
 	store     *ledger.Store
 	engine    *leasing.Engine
 	sandboxes []*ledger.Sandbox
@@ -114,9 +116,11 @@ var billBooks = []sandbox.PriceBook{
 
 func newBill(t *testing.T, r *rapid.T) *bill {
 	b := &bill{T: r, books: make(map[string]sandbox.PriceBook), now: time.Date(2026, 8, 30, 22, 0, 0, 0, time.UTC)}
+	b.pass(0)
 	var err error
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: func() time.Time { return b.now }}); err != nil {
+	shown := func() time.Time { return time.UnixMicro(b.shown.Load()).UTC() }
+	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: shown}); err != nil {
 		r.Fatal(err)
 	}
 	if b.engine, err = leasing.New(leasing.Config{Store: b.store, Executors: []sandbox.Executor{fake.New("engine", nil)}}); err != nil {
@@ -167,10 +171,15 @@ func (b *bill) write(fn func(tx *ledger.Tx) error) {
 	}
 }
 
+func (b *bill) pass(d time.Duration) {
+	b.now = b.now.Add(d)
+	b.shown.Store(b.now.UnixMicro())
+}
+
 // use lets time pass and some sandboxes change their state.
 func (b *bill) use() {
 	b.Helper()
-	b.now = b.now.Add(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
+	b.pass(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
 	b.write(func(tx *ledger.Tx) error {
 		book := rapid.SampledFrom(billBooks).Draw(b.T, "book")
 		row, err := tx.KeepPriceBook(sandbox.Docker, book)
