@@ -45,7 +45,7 @@ func (onDocker) running(w *world) int { return w.containers() }
 
 func (onDocker) left(w *world) string {
 	filter := w.labelled()
-	return w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox")
+	return w.docker("ps", "-aq", "--filter", filter, "--filter", sandboxes) + w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox")
 }
 
 func (onDocker) steps() []step { return steps }

@@ -40,7 +40,7 @@ func TestAnOutageIsNotBilled(t *testing.T) {
 		begun := time.Now()
 		l := w.acquire("did:plc:ann", "catan")
 		w.exec(l.ID, "true")
-		name := w.docker("ps", "-q", "--no-trunc", "--filter", w.labelled())
+		name := w.docker("ps", "-q", "--no-trunc", "--filter", w.labelled(), "--filter", sandboxes)
 		w.kill()
 		w.docker("rm", "-f", name)
 		before := time.Since(begun).Seconds()

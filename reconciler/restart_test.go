@@ -27,7 +27,7 @@ func TestRestartLeavesLivingSandboxesAlone(t *testing.T) {
 	}
 	wg.Wait()
 	running := func() []string {
-		ids := strings.Fields(w.docker("ps", "-q", "--no-trunc", "--filter", w.labelled()))
+		ids := strings.Fields(w.docker("ps", "-q", "--no-trunc", "--filter", w.labelled(), "--filter", sandboxes))
 		slices.Sort(ids)
 		return ids
 	}

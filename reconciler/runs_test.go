@@ -28,7 +28,7 @@ func TestARunOutlivesNoReconciler(t *testing.T) {
 		t.Error("the run of a reconciler that was killed has a result")
 	}
 	w.start()
-	w.eventually("the run's sandbox is gone", func() bool { return w.docker("ps", "-aq", "--filter", w.labelled()) == "" })
+	w.eventually("the run's sandbox is gone", func() bool { return w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes) == "" })
 }
 
 func TestARunInARealSandbox(t *testing.T) {
@@ -48,7 +48,7 @@ func TestARunInARealSandbox(t *testing.T) {
 	if got := collected.String(); !strings.Contains(got, "workspace/out/file") || !strings.Contains(got, "result\n") {
 		t.Errorf("it collected %d bytes", collected.Len())
 	}
-	if left := w.docker("ps", "-aq", "--filter", w.labelled()); left != "" {
+	if left := w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes); left != "" {
 		t.Errorf("left on the engine: %s", left)
 	}
 }

@@ -162,7 +162,7 @@ func TestTTLEndsALeaseAndIdleTimePutsItToSleep(t *testing.T) {
 	w.environment("catan", func(p *sandbox.PutEnvironment) { p.TTL = 4 * second; p.SleepAfter = &second })
 	l := w.acquire(agent(0), "catan")
 	w.eventually("it sleeps", func() bool { return w.lease(l.ID).Phase == sandbox.PhaseAsleep })
-	if out := w.docker("ps", "--filter", w.labelled(), "--format", "{{.Status}}"); !strings.Contains(out, "Paused") {
+	if out := w.docker("ps", "--filter", w.labelled(), "--filter", sandboxes, "--format", "{{.Status}}"); !strings.Contains(out, "Paused") {
 		t.Errorf("docker says %q", out)
 	}
 	began := time.Now()
@@ -186,7 +186,7 @@ func TestContainerRemovedByHandIsFoundAtOnce(t *testing.T) {
 	w := newWorld(t, "")
 	w.environment("catan")
 	l := w.acquire(agent(0), "catan")
-	w.docker("rm", "-f", w.docker("ps", "-q", "--filter", w.labelled()))
+	w.docker("rm", "-f", w.docker("ps", "-q", "--filter", w.labelled(), "--filter", sandboxes))
 	seen, err := w.service.ObserveLease(t.Context(), l.ID)
 	if err != nil {
 		t.Fatal(err)

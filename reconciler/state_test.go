@@ -35,7 +35,7 @@ func (w *world) remember(lease, what string) {
 func (w *world) wantRemembered(agent string, generation int64, what string) sandbox.Lease {
 	w.Helper()
 	l := w.acquire(agent, "rpg")
-	if got := w.exec(l.ID, "sh", "-c", "cat /data/latest; stat -c '%a %u' /data/memory/day"); got != what+"\n640 1000\n" || l.Generation != generation {
+	if got := w.exec(l.ID, "sh", "-c", "cat /data/latest; stat -c '%a' /data/memory/day; [ -O /data/memory/day ] && echo own"); got != what+"\n640\nown\n" || l.Generation != generation {
 		w.Errorf("generation %d finds %q, want %q in generation %d", l.Generation, got, what, generation)
 	}
 	return l

@@ -229,8 +229,11 @@ func (w *world) docker(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// sandboxes selects the containers that are sandboxes: a ledger has a relay on its engine too.
+const sandboxes = "label=io.sandbox-lease.role=sandbox"
+
 func (w *world) containers() int {
-	return len(strings.Fields(w.docker("ps", "-q", "--filter", w.labelled())))
+	return len(strings.Fields(w.docker("ps", "-q", "--filter", w.labelled(), "--filter", sandboxes)))
 }
 
 func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {

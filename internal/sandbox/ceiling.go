@@ -121,10 +121,10 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	most := func(field, ceiling string, asked, most int64) {
 		above(asked > most, field, ceiling, "must be at most %d, not %d", most, asked)
 	}
-	uid, gid := s.Confinement.IDs()
+	uid, gid, named := s.Confinement.ids()
 	above(slices.Index(networks, s.Network) > slices.Index(networks, c.Network), "network", "network", "must be at most %s, not %s", c.Network, s.Network)
 	above(!c.Root && s.Confinement.AllowRoot, "confinement.allow_root", "root", "must be left out")
-	above(!c.Root && (uid == 0 || gid == 0), "confinement.user", "root", "must not be root")
+	above(!c.Root && named && (uid == 0 || gid == 0), "confinement.user", "root", "must not be root")
 	above(!c.Seccomp && s.Confinement.SeccompProfile != "", "confinement.seccomp_profile", "seccomp", "must be left out")
 	above(s.Confinement.Runtime != "" && !slices.Contains(c.Runtimes, s.Confinement.Runtime), "confinement.runtime", "runtimes",
 		"must be left out, or one of %q", c.Runtimes)

@@ -21,12 +21,19 @@ const (
 	LeftoverGateway      LeftoverKind = "gateway"
 	LeftoverEgress       LeftoverKind = "egress"
 	LeftoverGatewayImage LeftoverKind = "gateway-image"
+	// Of a ledger, which has them while it has anything else.
+	LeftoverRelay      LeftoverKind = "relay"    // carries connections to sandboxes
+	LeftoverChannels   LeftoverKind = "channels" // holds the sockets of sandboxes
+	LeftoverRelayImage LeftoverKind = "relay-image"
+	// LeftoverChannel is the directory of one sandbox among them. It does not say when it was made, nor of which environment.
+	LeftoverChannel LeftoverKind = "channel"
 )
 
 // Leftover is an object on a backend that belongs to a sandbox or to an environment, and is left
 // over once that is gone.
 type Leftover struct {
-	// Handle has no SandboxID where the object is shared by an environment.
+	// Handle has no SandboxID where the object is shared by an environment, and no EnvironmentID where the whole ledger
+	// shares it.
 	Handle
 	Kind LeftoverKind
 	// Name is how the backend knows it. It is unique among the kind.

@@ -24,7 +24,7 @@ const (
 // Confinement is what an environment decides about how its sandboxes are shut in. What it does not
 // name is not to be decided: no capabilities, no new privileges, a read-only root, no devices.
 type Confinement struct {
-	User           string    `json:"user,omitempty" doc:"Numeric user and group that everything in a sandbox runs as, as uid:gid. Default 1000:1000."`
+	User           string    `json:"user,omitempty" doc:"Numeric user and group that the code of every sandbox runs as, as uid:gid. Sandboxes with the same user share the kernel's limits for it. Default: a user of its own for each sandbox."`
 	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user to name user or group 0. Without capabilities even root may do little; it is refused unless this says so."`
 	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc, that the engine must have. Default: the engine's own."`
 	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile, as its JSON text, in place of this program's own. It must deny what it does not name."`
@@ -36,7 +36,6 @@ type Confinement struct {
 
 // Defaults of a confinement.
 const (
-	DefaultUser      = "1000:1000"
 	defaultTmpMB     = 512
 	defaultRunMB     = 16
 	defaultOpenFiles = 16384
@@ -55,7 +54,6 @@ var (
 
 // WithDefaults returns the confinement with every default filled in.
 func (c Confinement) WithDefaults() Confinement {
-	orDefault(&c.User, DefaultUser)
 	orDefault(&c.TmpMB, defaultTmpMB)
 	orDefault(&c.RunMB, defaultRunMB)
 	orDefault(&c.OpenFiles, defaultOpenFiles)
@@ -64,12 +62,6 @@ func (c Confinement) WithDefaults() Confinement {
 		c.User = fmt.Sprintf("%d:%d", uid, gid)
 	}
 	return c
-}
-
-// IDs returns the user and group of a valid confinement.
-func (c Confinement) IDs() (uid, gid int) {
-	uid, gid, _ = c.WithDefaults().ids()
-	return uid, gid
 }
 
 // ids reads the user; a group that is not named has the user's number.
@@ -91,8 +83,10 @@ func (c Confinement) fields() (f []Field) {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, Field{"confinement." + name, fmt.Sprintf(problem, args...)})
 	}
-	if problem := userProblem(c.User, c.AllowRoot); problem != "" {
-		bad("user", "%s", problem)
+	if c.User != "" {
+		if problem := userProblem(c.User, c.AllowRoot); problem != "" {
+			bad("user", "%s", problem)
+		}
 	}
 	if c.Runtime != "" && !runtimeName.MatchString(c.Runtime) {
 		bad("runtime", "must be the name of a runtime of the engine, such as runsc, not %q", c.Runtime)

@@ -43,6 +43,7 @@ func TestWhatDoesNotShutASandboxInIsRefusedByName(t *testing.T) {
 		"root's group":                {c: sandbox.Confinement{User: "1000:0"}, field: "confinement.user", problem: "allow_root"},
 		"root without its group":      {c: sandbox.Confinement{User: "0"}, field: "confinement.user", problem: "allow_root"},
 		"root that is allowed":        {c: sandbox.Confinement{User: "0:0", AllowRoot: true}},
+		"process 1":                   {c: sandbox.Confinement{User: "65533"}, field: "confinement.user", problem: "process 1"},
 		"a user by name":              {c: sandbox.Confinement{User: "node"}, field: "confinement.user", problem: "in numbers"},
 		"an id that no namespace has": {c: sandbox.Confinement{User: "70000:1000"}, field: "confinement.user", problem: "65535"},
 		"a runtime":                   {c: sandbox.Confinement{Runtime: "runsc"}},

@@ -45,6 +45,8 @@ func userProblem(user string, allowRoot bool) string {
 	switch uid, gid, ok := (Confinement{User: user}).ids(); {
 	case !ok:
 		return fmt.Sprintf("must be uid or uid:gid in numbers up to %d, not %q: names are not looked up in images", maxUserID, user)
+	case uid == KeeperID || gid == KeeperID:
+		return fmt.Sprintf("must not be %d, which is process 1 of every sandbox: choose another user", KeeperID)
 	case (uid == 0 || gid == 0) && !allowRoot:
 		return fmt.Sprintf("must not be root, as %q is: choose another user, or set allow_root in the environment's confinement", user)
 	}

@@ -91,7 +91,7 @@ func (a *app) startProcess() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the process; may be repeated; never a secret")
 	f.StringVar(&p.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
-	f.StringVar(&p.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.StringVar(&p.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.BoolVar(&always, "restart", false, "start it again whenever it ends")
 	return cmd
 }

@@ -55,7 +55,7 @@ was not run or its end is not known.`,
 	f.DurationVar(&flags.margin, "margin", sandbox.DefaultRunMargin.D(), "what making the sandbox and moving its files may take, 5s to 1h")
 	f.StringArrayVarP(&flags.env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
-	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.BoolVarP(&flags.stdin, "stdin", "i", false, "give the command the standard input")
 	f.StringVar(&flags.files, "files", "", "tar `file` that is unpacked in /workspace before the command")
 	f.StringArrayVar(&req.Collect, "collect", nil, "`path` that goes into --to after the command; may be repeated")

@@ -56,7 +56,7 @@ func (a *app) createSession() *cobra.Command {
 	f.StringVar(&c.ID, "id", "", "the session's `id`, for ever: the same request under the same id is the same session (default: issued)")
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` that its commands have; may be repeated")
 	f.StringVar(&c.Cwd, "cwd", "", "`directory` that it begins in, in /workspace or /data (default /workspace)")
-	f.StringVar(&c.User, "user", "", "`uid[:gid]` (default 1000:1000)")
+	f.StringVar(&c.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
 	return cmd
 }

@@ -26,7 +26,10 @@ func confinementBlock() schema.Block {
 	return schema.SingleNestedBlock{
 		MarkdownDescription: "How sandboxes are shut in, beyond what every sandbox is: without capabilities and new privileges, on a read-only root. Changed in place; sandboxes that already run keep theirs.",
 		Attributes: map[string]schema.Attribute{
-			"user": choice("Numeric user and group that everything in a sandbox runs as, as `uid:gid` up to 65535, or `uid` for both.", def.User),
+			"user": schema.StringAttribute{
+				MarkdownDescription: "Numeric user and group that the code of every sandbox runs as, as `uid:gid` up to 65535, or `uid` for both. Sandboxes with the same user share the kernel's limits for it. Default: a user of its own for each sandbox.",
+				Optional:            true,
+			},
 			"allow_root": schema.BoolAttribute{
 				MarkdownDescription: "Permit `user` to name user or group 0, which is refused otherwise. Default: `false`.",
 				Optional:            true,
@@ -73,7 +76,7 @@ func (m *Model) flattenConfinement(is sandbox.Confinement) {
 		return
 	}
 	m.Confinement = &Confinement{
-		User: types.StringValue(is.User), AllowRoot: types.BoolValue(is.AllowRoot),
+		User: value.String(is.User), AllowRoot: types.BoolValue(is.AllowRoot),
 		Runtime: value.String(is.Runtime), SeccompProfile: value.String(is.SeccompProfile),
 		TmpMB: types.Int64Value(is.TmpMB), RunMB: types.Int64Value(is.RunMB), OpenFiles: types.Int64Value(is.OpenFiles),
 		DiskLimit: types.StringValue(string(is.DiskLimit)),

@@ -72,7 +72,7 @@ func (s *stage) acquireAll(ctx context.Context, environment string, n int) ([]st
 
 // containers returns the ids of the ledger's containers that run, in order.
 func (s *stage) containers(ctx context.Context) ([]string, error) {
-	ids, err := harness.Docker(ctx, "ps", "--quiet", "--no-trunc", "--filter", "label=io.sandbox-lease.ledger="+s.reconciler.Ledger)
+	ids, err := harness.Docker(ctx, "ps", "--quiet", "--no-trunc", "--filter", "label=io.sandbox-lease.ledger="+s.reconciler.Ledger, "--filter", "label=io.sandbox-lease.role=sandbox")
 	slices.Sort(ids)
 	return ids, err
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -56,7 +57,7 @@ func (w *Worker) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, er
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	out := &helper.Capture{Limit: maxUsage}
-	res, err := w.help(ctx, h, helper.Call{Args: []string{"usage"}, Limit: readLimit, Quiet: true, Stdout: out})
+	res, err := w.help(ctx, h, helper.Call{Request: channel.Request{Op: channel.OpUsage}, Limit: readLimit, Quiet: true, Stdout: out})
 	if err != nil {
 		return sandbox.Usage{}, err
 	}

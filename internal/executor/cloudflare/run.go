@@ -30,18 +30,19 @@ type head struct {
 	Quiet bool `json:"quiet"`
 }
 
-func headOf(c helper.Call) head {
-	h := head{Args: c.Args, User: c.User, Env: c.Env, Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached, Quiet: c.Quiet}
+func headOf(c helper.Call) (head, error) {
+	args, err := c.Args()
+	h := head{Args: args, User: c.User(), Env: c.Env(), Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached, Quiet: c.Quiet}
 	if h.Env == nil {
 		h.Env = map[string]string{}
 	}
-	return h
+	return h, err
 }
 
 // help runs the guest in a sandbox, as helper.Run has it.
 func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
 	res, err := w.request(ctx, h, call)
-	if err != nil && call.ID != "" {
+	if err != nil && call.Ends {
 		err = w.end(ctx, h, call, err)
 	}
 	return res, err
@@ -52,7 +53,7 @@ func (w *Worker) end(ctx context.Context, h sandbox.Handle, call helper.Call, ca
 	if code := sandbox.CodeOf(cause); code != sandbox.Timeout && code != sandbox.UnknownOutcome {
 		return cause // it was not run
 	}
-	err := w.EndExec(context.WithoutCancel(ctx), h, call.ID, call.User)
+	err := w.EndExec(context.WithoutCancel(ctx), h, call.Request.ID, call.User())
 	switch sandbox.CodeOf(err) {
 	case "", sandbox.NotFound, sandbox.Conflict: // it ended with its sandbox at the latest
 		return cause
@@ -93,7 +94,11 @@ func (w *Worker) request(ctx context.Context, h sandbox.Handle, call helper.Call
 
 // send sends a call and its input. The body stays open after it: its end would say that the caller has left.
 func send(chunks *chunkWriter, call helper.Call) error {
-	first, err := json.Marshal(headOf(call))
+	h, err := headOf(call)
+	if err != nil {
+		return err
+	}
+	first, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}

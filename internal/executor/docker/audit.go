@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Audit implements sandbox.Auditor by the rules of auditRules, and for gateways of gatewayRules; both keep processRules.
+// Audit implements sandbox.Auditor by the rules of auditRules; gateways and relays have their own. All keep processRules.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := e.engine(ctx)
 	if err != nil {
@@ -21,7 +21,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	for _, kind := range []struct {
 		role  role
 		rules []auditRule
-	}{{roleSandbox, auditRules}, {roleGateway, gatewayRules}} {
+	}{{roleSandbox, auditRules}, {roleGateway, gatewayRules}, {roleRelay, relayRules}} {
 		found, err := e.containersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err

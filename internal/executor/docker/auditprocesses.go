@@ -41,13 +41,10 @@ var capabilityBits = map[string]uint64{
 	"CHOWN": 1 << 0, "DAC_OVERRIDE": 1 << 1, "FOWNER": 1 << 3, "KILL": 1 << 5, "SETGID": 1 << 6, "SETUID": 1 << 7, "SETPCAP": 1 << 8,
 }
 
-// keeperUser is the user that process 1 takes in a container which it enters as root, and keeperKeeps what it keeps of
-// its capabilities then.
-const keeperUser = 65533
-
+// keeperKeeps is what process 1 keeps of its capabilities, once it has taken another user than root.
 var keeperKeeps = capabilityBits["SETUID"] | capabilityBits["SETGID"] | capabilityBits["SETPCAP"] | capabilityBits["KILL"]
 
-// keepsItself reports whether a container was made for a process 1 that begins as root and goes on as keeperUser, with
+// keepsItself reports whether a container was made for a process 1 that begins as root and goes on as guest.KeeperID, with
 // the capabilities for that and no other.
 func (a audited) keepsItself() bool {
 	entry := a.container.Config.Entrypoint
@@ -56,9 +53,12 @@ func (a audited) keepsItself() bool {
 }
 
 // mayHold are the capabilities that a process may have, by how its container was made. Nothing but the users of a process
-// tells process 1 and its own helpers from code of the sandbox, which cannot become keeperUser.
+// tells process 1 and its own helpers from code of the sandbox, which cannot become guest.KeeperID.
 func (a audited) mayHold(p process) uint64 {
-	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != keeperUser }) {
+	if role(a.container.Config.Labels[labelRole]) == roleRelay { // its own rules say what it runs
+		return capabilityBits["CHOWN"]
+	}
+	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != guest.KeeperID }) {
 		return 0
 	}
 	return keeperKeeps
@@ -207,9 +207,4 @@ func readRow(row []string) (p process, err error) {
 	}
 	name := strings.Join(row[ids:], " ")
 	return process{pid: int(numbers[0]), name: name, users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:]}, nil
-}
-
-// mapsUsers reports whether containers of an engine have a namespace of users.
-func mapsUsers(info dockerapi.Info) bool {
-	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }

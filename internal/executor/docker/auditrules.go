@@ -63,7 +63,7 @@ func when(broken func(audited) bool, finding string) func(audited) string {
 
 func rootUser(a audited) string {
 	user, group, _ := strings.Cut(a.container.Config.User, ":")
-	if a.keepsItself() {
+	if a.keepsItself() && a.container.Config.User == "0:0" {
 		return "" // rule S.8 holds what runs in it
 	}
 	if slices.Contains([]string{"", "0", "root"}, user) || group == "0" || group == "root" {

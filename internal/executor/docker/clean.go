@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, networks, volumes and
-// images.
+// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, networks, volumes and images, the directories
+// of its relay, and the relay itself where nothing else is left.
 func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
 	carriers, err := e.containersOf(ctx, ledgerID, roleCarrier)
@@ -31,7 +31,11 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 		return nil, err
 	}
 	images, err := e.imagesOf(ctx, ledgerID, f)
-	return slices.Concat(carriers, gateways, networks, volumes, images), err
+	if err != nil {
+		return nil, err
+	}
+	relayed, err := e.relayLeftovers(ctx, ledgerID)
+	return slices.Concat(carriers, gateways, networks, volumes, images, relayed), err
 }
 
 func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]sandbox.Leftover, error) {
@@ -65,7 +69,7 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.F
 	})
 	var list []sandbox.Leftover
 	for _, v := range found.Volumes {
-		if v.Labels[labelRole] != string(roleWitness) { // it goes with the ledger's last environment
+		if !ofLedger(v.Labels) { // it goes with the ledger's last environment
 			list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
 		}
 	}
@@ -78,6 +82,9 @@ func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 	})
 	var list []sandbox.Leftover
 	for _, img := range found {
+		if ofLedger(img.Labels) {
+			continue
+		}
 		name := img.ID
 		if len(img.RepoTags) > 0 {
 			name = img.RepoTags[0]
@@ -99,6 +106,10 @@ func leftover(name string, labels map[string]string, created time.Time) sandbox.
 
 // RemoveLeftover implements sandbox.Cleaner. It waits for nothing: what is in use is a conflict.
 func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+	switch l.Kind {
+	case sandbox.LeftoverRelay, sandbox.LeftoverChannels, sandbox.LeftoverRelayImage, sandbox.LeftoverChannel:
+		return e.removeOfRelay(ctx, l)
+	}
 	if err := checkRef(environmentOf(l.Handle)); err != nil {
 		return err
 	}

@@ -17,19 +17,23 @@ import (
 // engine and this program. The guest gives commands more.
 const oomScore = 300
 
+// keeperCapabilities are what process 1 begins with. It hands the directories over with the first three and then drops
+// those. With the others it starts commands as the sandbox's user, and ends them. Commands have none.
+var keeperCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}
+
 // confine shuts a container in: what every sandbox gets, and what its environment decided. profile is the seccomp profile
 // of an environment that names none.
-func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec, profile string) {
+func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec, is sandbox.Identity, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
-	h.CapDrop = []string{"ALL"}
+	h.CapDrop, h.CapAdd = []string{"ALL"}, keeperCapabilities
 	h.SecurityOpt = []string{"no-new-privileges", seccompOption + cmp.Or(c.SeccompProfile, profile)}
 	h.Runtime = c.Runtime
 	h.IpcMode = dockerapi.IPCModePrivate
 	h.Sysctls = sysctls()
 	h.OomScoreAdj = oomScore
 	h.LogConfig = dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
-	h.Tmpfs = tmpfs(spec, c)
+	h.Tmpfs = tmpfs(spec, c, is)
 	h.ShmSize = min(64<<20, spec.Resources.MemoryMB<<20/8)
 	h.Resources = dockerapi.Resources{
 		Memory:     spec.Resources.MemoryMB << 20,
@@ -53,19 +57,18 @@ const seccompOption = "seccomp="
 // ending whoever wrote it: they are never so large that together they leave a sandbox no memory.
 // Runtimes (runc 1.1) replace the mode by that of the image's directory. So the directories belong to the
 // sandbox's user, and process 1 restores the modes.
-func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement) map[string]string {
-	uid, gid := c.IDs()
+func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
 	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
-		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, uid, gid),
-		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, uid, gid),
+		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, is.UID, is.GID),
+		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, is.UID, is.GID),
 		// A mount of its own: code in the sandbox can neither replace it nor fill it from /run.
-		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), uid, gid),
+		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), is.UID, is.GID),
 	}
 }
 
-// ulimits bound single processes. There is no nproc: it counts the processes that a user has on the
-// whole host, so one sandbox would use up another's; the PID limit counts a sandbox's own.
+// ulimits bound single processes. Process 1 sets nproc for the commands of a sandbox that has its user for itself: the
+// kernel counts the processes of a user on the whole host.
 func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
 	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},

@@ -107,8 +107,10 @@ func (e *Executor) askGateway(ctx context.Context, h sandbox.Handle) error {
 }
 
 // hasWayOut reports whether a container was made with one.
-func hasWayOut(c dockerapi.ContainerInspect) bool {
-	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == guest.EgressDir })
+func hasWayOut(c dockerapi.ContainerInspect) bool { return hasMount(c, guest.EgressDir) }
+
+func hasMount(c dockerapi.ContainerInspect, target string) bool {
+	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
 
 func listsWayOut(c dockerapi.ContainerSummary) bool {

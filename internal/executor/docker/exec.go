@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -15,163 +15,106 @@ import (
 )
 
 const (
-	// lateEvents is how long an engine may take to hear of what it did itself.
-	lateEvents = 300 * time.Millisecond
-	// usualStart is how long a start mostly takes.
-	usualStart = 200 * time.Millisecond
-	// rareLook is the time between two questions about a start that hangs.
-	rareLook = 30 * time.Second
-	// maxDiagnostics bounds what is kept of a guest's own complaints, in bytes.
-	maxDiagnostics = 4 << 10
+	// fresh is how long a sign of life of a sandbox counts: an operation then asks for no other one first.
+	fresh = time.Second
+	// answerLimit is how long a sandbox may be silent before the engine is asked what it is doing.
+	answerLimit = 300 * time.Millisecond
+	// refusals is how often an engine must say that a sandbox does not run: an Engine 20.10 may hear of a pause late, from
+	// itself, and then take a sandbox that was woken since for a paused one.
+	refusals = 2
+	// contactPause is how often an operation looks whether its sandbox is silent. It looks at memory only.
+	contactPause = 200 * time.Millisecond
+	// silentFor is beyond the heartbeats of the channel: a connected sandbox that is silent for longer is looked at.
+	silentFor = 7 * time.Second
 )
 
-// help runs the guest as a helper in a sandbox and returns what it reports. When ctx ends first, what it runs is
-// ended too. Errors: as Runner.Exec. An Engine 20.10 may hear of a pause late, from itself, and then take a
-// sandbox that was woken since for a paused one until it hears of that too: so its refusal stands only for a while.
-func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (res wire.Result, err error) {
+// help carries out a call over the channel to a sandbox. When ctx ends first, what it runs is ended too.
+// Errors: as Runner.Exec.
+func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
 	if err := checkHandle(h); err != nil {
-		return res, err
+		return wire.Result{}, err
 	}
-	var again bool
-	_ = await(ctx, "the engine starts a process", lateEvents, func(context.Context) (bool, error) {
-		res, again, err = e.helpOnce(ctx, h, call)
-		return !again, nil
-	}) // after which err is the engine's last word
-	if again {
-		err = e.refused(ctx, h, err)
-	}
-	return res, err
-}
-
-// helpOnce is help, which may try it again where the engine has refused it and nothing was read of its input.
-func (e *Executor) helpOnce(ctx context.Context, h sandbox.Handle, call helper.Call) (res wire.Result, again bool, err error) {
-	leave, err := e.gates.start(ctx, sandboxName(h))
+	client, release, err := e.channels.use(h)
 	if err != nil {
-		return res, false, err
+		return wire.Result{}, err
 	}
-	execID, conn, err := e.startHelper(ctx, h, call)
-	ended := make(chan struct{}) // by the engine, which then starts nothing any more
-	if execID == "" {
-		leave()
-	} else { // the engine may be starting it, whatever came back
-		e.starts.Go(func() {
-			defer leave()
-			e.awaitStart(execID, ended)
-		})
+	defer release()
+	if err := e.reach(ctx, h, client); err != nil {
+		return wire.Result{}, err
 	}
-	switch {
-	case isCode(err, sandbox.Conflict), isCode(err, sandbox.Unavailable):
-		return res, true, err
-	case err != nil:
-		return res, false, e.refused(ctx, h, err)
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, conn.Close)
-	defer stop()
-	if call.Stdin != nil {
-		go func() { // ends with the input, or with the connection
-			_, _ = io.Copy(conn.Conn, call.Stdin) // a command need not read all of its input
-			_ = conn.CloseWrite()
-		}()
-	}
-	out := untilReport{
-		Demux: &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins},
-		head:  &helper.Capture{Limit: maxDiagnostics},
-	}
-	diagnostics := &helper.Capture{Limit: maxDiagnostics}
-	_, copyErr := dockerapi.StdCopy(out, diagnostics, conn.Reader)
-	report, hasReported := out.Result()
-	hasEnded := hasReported || copyErr == nil && ctx.Err() == nil
-	if hasEnded {
-		close(ended)
-	}
-	if hasReported {
-		return report, false, nil
-	}
-	if hasEnded {
-		switch err := e.notStarted(ctx, h, execID, out.head.String()); {
-		case isCode(err, sandbox.Unavailable) && call.Stdin == nil:
-			return res, true, err
-		case isCode(err, sandbox.Unavailable): // what was read of an input cannot be read again
-			return res, false, e.refused(ctx, h, err)
-		case err != nil:
-			return res, false, err
-		}
-	}
-	return res, false, e.lost(ctx, h, call, execID, copyErr, diagnostics.String())
-}
-
-// untilReport passes on what a helper writes, and ends its reading with its report: the helper ends then, and
-// an engine takes a while to tell that.
-type untilReport struct {
-	*wire.Demux
-	head *helper.Capture // of what came: where a process cannot be started, an engine's own words come
-}
-
-// Write implements io.Writer.
-func (u untilReport) Write(p []byte) (int, error) {
-	_, _ = u.head.Write(p) // does not fail
-	n, err := u.Demux.Write(p)
-	if _, hasReported := u.Result(); hasReported && err == nil {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// startHelper starts the helper. Its id comes with an error too when the engine may run it all the same.
-func (e *Executor) startHelper(ctx context.Context, h sandbox.Handle, call helper.Call) (string, dockerapi.HijackedResponse, error) {
-	r := change("run the guest in", sandboxName(h), sandbox.ReasonExecFailed)
-	made, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecCreateResponse, error) {
-		return e.api.ContainerExecCreate(ctx, sandboxName(h), dockerapi.ExecOptions{
-			User: call.User, Env: assignments(call.Env), Cmd: append([]string{guest.Path}, call.Args...),
-			AttachStdin: call.Stdin != nil, AttachStdout: true, AttachStderr: true,
-		})
-	})
-	if err != nil {
-		return "", dockerapi.HijackedResponse{}, err
-	}
-	r.once = true
-	conn, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.HijackedResponse, error) {
-		return e.hijack(ctx, made.ID)
-	})
-	if err != nil && !isCode(err, sandbox.UnknownOutcome) {
-		made.ID = "" // it was not started
-	}
-	return made.ID, conn, err
-}
-
-// hijack opens the streams of an exec. The client does not heed ctx once it has connected, so a
-// hanging engine is left to itself.
-func (e *Executor) hijack(ctx context.Context, execID string) (dockerapi.HijackedResponse, error) {
-	type answer struct {
-		conn dockerapi.HijackedResponse
-		err  error
-	}
-	answers := make(chan answer)
-	go func() { // ends when the engine answers or closes the connection
-		conn, err := e.api.ContainerExecAttach(ctx, execID, dockerapi.ExecAttachOptions{})
-		select {
-		case answers <- answer{conn, err}:
-		case <-ctx.Done():
-			if err == nil {
-				conn.Close()
-			}
-		}
+	watched, cancel := context.WithCancelCause(ctx)
+	watching := make(chan struct{})
+	go func() { // ends with watched
+		defer close(watching)
+		e.watchSilence(watched, h, client, cancel)
 	}()
-	select {
-	case a := <-answers:
-		return a.conn, a.err
-	case <-ctx.Done():
-		return dockerapi.HijackedResponse{}, ctx.Err()
+	res, err := e.carryOut(watched, client, call)
+	cancel(nil)
+	<-watching
+	if err == nil {
+		return res, nil
 	}
+	return res, e.unfinished(ctx, h, client, call, cmpCause(watched, err))
 }
 
-// refused explains why an engine did not run the helper: the client gives some answers no class, so
-// the sandbox itself is asked.
-func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) error {
-	if isCode(cause, sandbox.UnknownOutcome) {
+// cmpCause returns why an operation was given up, else its own error.
+func cmpCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
+	return err
+}
+
+// reach returns once a sandbox gives a sign of life. A request that waits in the buffers of a paused one would be carried
+// out after its caller was refused. Errors: Conflict, NotFound, as the engine says; Unavailable.
+func (e *Executor) reach(ctx context.Context, h sandbox.Handle, client *channel.Client) error {
+	switch c := client.Contact(); {
+	case c.Suspended:
+		if err := e.running(ctx, h); err != nil {
+			return err
+		}
+		client.Resume() // another program has woken it
+	case c.Connected && time.Since(c.Heard) < fresh:
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, changeLimit, errSilent)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() { answered <- client.Ping(ctx) }() // ends with ctx
+	refused := 0
+	for pause := answerLimit; ; pause = min(2*pause, readLimit) {
+		select {
+		case err := <-answered:
+			if err == nil {
+				return nil
+			}
+			return e.unreachable(ctx, h, err)
+		case <-time.After(pause):
+		}
+		err := e.running(ctx, h)
+		if refused++; err != nil && (refused == refusals || !isCode(err, sandbox.Conflict)) {
+			return err
+		}
+	}
+}
+
+// errSilent is why a sandbox is given up that its engine says is running.
+var errSilent = errors.New("it runs and does not answer")
+
+func (e *Executor) unreachable(ctx context.Context, h sandbox.Handle, cause error) error {
+	if err := e.running(context.WithoutCancel(ctx), h); err != nil {
+		return err
+	}
+	code := sandbox.Unavailable
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errSilent) {
+		code = sandbox.Timeout
+	}
+	return sandbox.Errorf(code, "docker: sandbox %s: it cannot be reached: %w (retry)", h.SandboxID, errors.Join(cause, context.Cause(ctx))).
+		WithReason(sandbox.ReasonExecFailed)
+}
+
+// running returns nothing but an error where a sandbox does not run, or its engine does not say that it does.
+func (e *Executor) running(ctx context.Context, h sandbox.Handle) error {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
 		return err
@@ -179,120 +122,112 @@ func (e *Executor) refused(ctx context.Context, h sandbox.Handle, cause error) e
 	if s := stateOf(c.State); s != sandbox.StateRunning {
 		return e.wrongState(h, s)
 	}
-	return cause
+	if !hasMount(c, guest.ChannelDir) {
+		return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: an earlier release made it, and this one cannot run commands in it: release its lease and acquire it again", h.SandboxID).
+			WithReason(sandbox.ReasonInvalidState)
+	}
+	return nil
 }
 
-// awaitStart waits until the engine has started a process, or has failed to. It goes on when the
-// caller does not, for the engine does too: for as long as the container is there.
-func (e *Executor) awaitStart(execID string, ended <-chan struct{}) {
-	r := read("wait for the start of process", execID)
-	r.waits = true
-	began, pause := time.Now(), usualStart // most have ended before it is worth while to ask
-	for {
+// errEnded marks that a sandbox ended under an operation.
+var errEnded = errors.New("the sandbox ended meanwhile")
+
+// watchSilence gives an operation up whose sandbox is no longer there. A paused one answers once it goes on.
+func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *channel.Client, giveUp context.CancelCauseFunc) {
+	for pause := contactPause; ; {
 		select {
-		case <-ended:
-			return
-		case <-e.life.Done():
+		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		x, err := fetch(e.life, e, r, func(ctx context.Context) (dockerapi.ExecInspect, error) {
-			return e.api.ContainerExecInspect(ctx, execID)
-		})
-		switch {
-		case err == nil && (x.Pid != 0 || x.ExitCode != 0), isCode(err, sandbox.NotFound), e.life.Err() != nil:
-			return
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			e.log.Warn("docker: a process does not start", "process", execID, "error", err)
-			return
+		if c := client.Contact(); c.Connected && time.Since(c.Heard) < silentFor {
+			pause = contactPause
+			continue
 		}
-		if pause == usualStart && time.Since(began) > changeLimit {
-			e.log.Warn("docker: a process does not start; until it does, the engine is not asked about its container",
-				"process", execID, "error", err)
-			pause = rareLook
-		}
-	}
-}
-
-// notStarted tells, of a process whose streams have ended, that the engine never started it: it takes a
-// process, opens the streams, and may only then find that the container is paused, or that its runtime fails.
-// Errors: Unavailable: it did not try to; Failed.
-func (e *Executor) notStarted(ctx context.Context, h sandbox.Handle, execID, said string) error {
-	x, err := e.inspectExec(ctx, execID)
-	if mayHaveRun := err != nil || x.Running || x.Pid != 0; mayHaveRun {
-		return nil // what becomes of it is for lost to tell
-	}
-	if x.ExitCode != 0 {
-		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: command: the engine could not start it (code %d): %s", h.SandboxID, x.ExitCode, strings.TrimSpace(said)).
-			WithReason(sandbox.ReasonExecFailed)
-	}
-	return sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: command: the engine did not try to start it: %s (retry)", h.SandboxID, strings.TrimSpace(said)).
-		WithReason(sandbox.ReasonExecFailed)
-}
-
-// lost ends a command whose result will not come, and explains why.
-func (e *Executor) lost(ctx context.Context, h sandbox.Handle, call helper.Call, execID string, cause error, diagnostics string) error {
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
-	defer cancel()
-	killed, killErr := e.killCommand(cleanup, h, call, execID)
-	fail := func(code sandbox.Code, format string, args ...any) error {
-		err := sandbox.Errorf(code, "docker: sandbox %s: command: "+format, append([]any{h.SandboxID}, args...)...).WithReason(sandbox.ReasonExecFailed)
-		if killErr != nil {
-			err.Code, err.Message = sandbox.UnknownOutcome, err.Message+"; it may still run: "+killErr.Error()
-		}
-		return err
-	}
-	switch {
-	case ctx.Err() != nil:
-		return fail(sandbox.Timeout, "ended before it was finished: %w", ctx.Err())
-	case cause != nil:
-		return fail(sandbox.UnknownOutcome, "the stream broke: %w", cause)
-	case killed:
-		return fail(sandbox.UnknownOutcome, "the stream ended while it ran, so it was ended")
-	}
-	c, err := e.inspect(cleanup, h)
-	if err != nil {
-		return err
-	}
-	if s := stateOf(c.State); s != sandbox.StateRunning {
-		return fail(sandbox.UnknownOutcome, "the sandbox ended meanwhile and is %s (exit code %d)", s, c.State.ExitCode)
-	}
-	if x, err := e.inspectExec(cleanup, execID); err == nil {
-		return fail(sandbox.Failed, "the guest ended with exit code %d and without a report: %s", x.ExitCode, diagnostics)
-	}
-	return fail(sandbox.UnknownOutcome, "the guest sent no report: %s", diagnostics)
-}
-
-func (e *Executor) inspectExec(ctx context.Context, execID string) (dockerapi.ExecInspect, error) {
-	return fetch(ctx, e, read("inspect exec", execID), func(ctx context.Context) (dockerapi.ExecInspect, error) {
-		return e.api.ContainerExecInspect(ctx, execID)
-	})
-}
-
-// killCommand ends what a helper runs, and reports whether it had to. Docker has no kill for an
-// exec, so another helper does it.
-func (e *Executor) killCommand(ctx context.Context, h sandbox.Handle, call helper.Call, execID string) (killed bool, err error) {
-	if call.ID == "" {
-		return false, nil // a transfer ends with its streams, and a detached command goes on
-	}
-	err = await(ctx, "command "+call.ID+" has ended", helper.KillLimit, func(ctx context.Context) (bool, error) {
-		x, err := e.inspectExec(ctx, execID)
-		if isCode(err, sandbox.NotFound) || (err == nil && !x.Running && (x.Pid != 0 || x.ExitCode != 0)) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
-		}
+		pause = min(2*pause, silentFor)
 		c, err := e.inspect(ctx, h)
-		if isCode(err, sandbox.NotFound) || (err == nil && !c.State.Running) {
-			return true, nil
+		switch {
+		case isCode(err, sandbox.NotFound):
+			giveUp(errors.Join(errEnded, err))
+		case err != nil:
+		case stateOf(c.State) == sandbox.StateStopped:
+			giveUp(sandbox.Errorf(sandbox.UnknownOutcome, "%w and is stopped (exit code %d)", errEnded, c.State.ExitCode))
 		}
-		if err != nil {
-			return false, err
+	}
+}
+
+// carryOut makes the call. A command whose session is lost is followed from where its output broke off.
+func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
+	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
+	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
+	res, err := client.Call(ctx, call.Request, streams)
+	if call.Request.Op != channel.OpExec {
+		return res, err
+	}
+	streams.Stdin = nil
+	for errors.Is(err, channel.ErrLost) && ctx.Err() == nil {
+		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
+		lost := err
+		if res, err = client.Call(ctx, follow, streams); err == nil && res.Problem == wire.ProblemNotFound {
+			return res, lost // it was not started
 		}
-		killed = true
-		_, err = e.help(ctx, h, helper.Call{Args: []string{"kill", "-id", call.ID}, User: call.User})
-		return false, err
-	})
-	return killed, err
+	}
+	return res, err
+}
+
+// counter counts what a stream has taken.
+type counter struct {
+	w io.Writer
+	n atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (n int, err error) {
+	n = len(p)
+	if c.w != nil {
+		n, err = c.w.Write(p)
+	}
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// unfinished ends a command whose result will not come, and explains why.
+func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
+	var killErr error
+	if call.Ends && !errors.Is(cause, errEnded) {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
+		defer cancel()
+		killErr = e.endCommand(cleanup, h, client, call.Request.ID)
+	}
+	code := sandbox.UnknownOutcome
+	switch {
+	case killErr != nil:
+		return sandbox.Errorf(code, "docker: sandbox %s: command: %w; it may still run: %w", h.SandboxID, cause, killErr).WithReason(sandbox.ReasonExecFailed)
+	case ctx.Err() != nil:
+		code = sandbox.Timeout
+		cause = errors.Join(errors.New("ended before it was finished"), ctx.Err())
+	}
+	return sandbox.Errorf(code, "docker: sandbox %s: command: %w", h.SandboxID, cause).WithReason(sandbox.ReasonExecFailed)
+}
+
+// endCommand ends a command. One in a sandbox that has ended is no more.
+func (e *Executor) endCommand(ctx context.Context, h sandbox.Handle, client *channel.Client, id string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watching := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(watching)
+		e.watchSilence(ctx, h, client, cancel)
+	}()
+	res, err := client.Call(ctx, channel.Request{Op: channel.OpEnd, ID: id}, channel.Streams{})
+	cancel(nil)
+	<-watching
+	switch {
+	case errors.Is(context.Cause(ctx), errEnded):
+		return nil
+	case err != nil:
+		return err
+	case res.Problem != "":
+		return errors.New(res.Message)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@
 //	environment   seed image and guest volume     made at Provision, by name found again
 //	              gateway and its volume          where the network is restricted
 //	ledger        its witness, an empty volume    replaced with each generation of a lease
+//	              relay and its volume            carries connections to sandboxes
 //	sandbox       container, volumes for /workspace and /data
 //	              network                         where the network is full
 //
@@ -14,7 +15,6 @@
 package docker
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -53,14 +53,10 @@ type Executor struct {
 	log    *slog.Logger
 	lanes  *lanes
 	warned sync.Once
-	gates  gates
-	// starts are the processes that the engine is starting; life ends the wait for them.
-	starts sync.WaitGroup
-	life   context.Context
-	end    context.CancelFunc
 
-	gateway Gateway
-	pool    netip.Prefix // of subnets
+	channels *channels
+	gateway  Gateway
+	pool     netip.Prefix // of subnets
 	// networking holds an element while a network is being made.
 	networking chan struct{}
 
@@ -69,7 +65,8 @@ type Executor struct {
 	// volumes is where each engine seen keeps its volumes, by its id, as it says; see assign.go.
 	volumes map[string]string
 	links   map[sandbox.EnvironmentRef]*link // to gateways
-	clocks  map[string]engineClock           // of each engine seen
+	relays  map[relayRef]*relayLink
+	clocks  map[string]engineClock // of each engine seen
 	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
 	numbers map[witnessed][]int64
 }
@@ -102,23 +99,25 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Calls == 0 {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
-	life, end := context.WithCancel(context.Background())
 	e := &Executor{
-		life: life, end: end, api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls), gates: gates{of: make(map[string]*gate)},
+		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
-		links: make(map[sandbox.EnvironmentRef]*link), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64),
+		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64),
 	}
+	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help)
 	return e, nil
 }
 
-// Close releases the connections to the engine and to gateways.
+// Close releases the connections to the engine, to gateways, to relays and to sandboxes.
 func (e *Executor) Close() error {
-	e.end()
-	e.starts.Wait()
+	e.channels.close()
 	e.mu.Lock()
-	links := maps.Clone(e.links)
+	links, relays := maps.Clone(e.links), maps.Clone(e.relays)
 	e.mu.Unlock()
+	for r := range relays {
+		e.leaveRelay(r)
+	}
 	for ref := range links {
 		e.hangUp(ref)
 	}
@@ -131,7 +130,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

@@ -152,64 +152,6 @@ func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 	must(t, w.x.Kill(t.Context(), stuck))
 }
 
-// TestASandboxThatStopsTheEnginesProcessIsKilledAllTheSame stops the process that the engine starts for a command of ours,
-// as code in the sandbox can, and lets it stay so.
-func TestASandboxThatStopsTheEnginesProcessIsKilledAllTheSame(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, dockertest.Busybox(t))
-	h := w.spawn(t)
-	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name(h))
-	must(t, err)
-	running, giveUp := context.WithCancel(t.Context())
-	defer giveUp()
-	var commands sync.WaitGroup
-	for stuck := false; !stuck; {
-		ended := make(chan struct{})
-		commands.Go(func() {
-			defer close(ended)
-			_, _ = w.x.Exec(running, h, sandbox.ExecRequest{Command: []string{"true"}, Timeout: sandbox.Duration(time.Minute)}) // cut off below
-		})
-		var pid int
-		for pid == 0 && !isClosed(ended) {
-			pid = stopInit(t, c.ID)
-		}
-		if pid == 0 {
-			continue
-		}
-		release := letGo(t, pid)
-		if stuck = waitsForStart(t, c.ID); !stuck {
-			release() // it had got too far already
-			<-ended
-			continue
-		}
-		t.Cleanup(release)
-	}
-
-	began := time.Now()
-	if _, err := w.x.Inspect(t.Context(), h); err == nil || !sandbox.IsRetryable(err) {
-		t.Errorf("looking at it: %v", err)
-	}
-	list, err := w.x.List(t.Context(), w.ref.LedgerID)
-	must(t, err)
-	if len(list) != 1 || !list[0].Hangs {
-		t.Errorf("the list has %+v", list)
-	}
-	if found, _ := w.findings(t, h.SandboxID); found["S.11"] == "" {
-		t.Errorf("the audit finds %v", found)
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("a look, a list and an audit took %s", took)
-	}
-	began = time.Now()
-	must(t, w.x.Kill(t.Context(), h))
-	if syscall.Kill(c.State.Pid, 0) == nil {
-		t.Error("its process 1 is alive")
-	}
-	t.Logf("the kill took %s", time.Since(began))
-	giveUp()
-	commands.Wait()
-}
-
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

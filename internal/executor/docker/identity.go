@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -64,6 +65,18 @@ type program struct {
 	hash   string
 	// seccomp is the profile for what runs on that engine.
 	seccomp string
+	// narrow: the engine maps the users of its containers, and few of them.
+	narrow bool
+}
+
+// identityOf returns the user of a sandbox on the engine.
+func (p program) identityOf(spec sandbox.SandboxSpec) sandbox.Identity {
+	return spec.Confinement.Identity(spec.SandboxID, p.narrow)
+}
+
+// mapsUsers reports whether containers of an engine have a namespace of users.
+func mapsUsers(info dockerapi.Info) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }
 
 // guestFor returns the guest for an engine.
@@ -94,7 +107,7 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 	if p.binary, err = binary(arch); err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
 	}
-	p.hash = shortHash(string(p.binary))
+	p.hash, p.narrow = shortHash(string(p.binary)), mapsUsers(info)
 	if p.seccomp, err = ownProfile(choosesErrnos(info.ServerVersion)); err != nil {
 		return p, sandbox.Errorf(sandbox.Internal, "docker: engine %s: write the seccomp profile: %w", instance, err)
 	}

@@ -48,6 +48,9 @@ const (
 	roleEgress    role = "egress"        // the volume with the gateway's sockets
 	roleProgram   role = "gateway-image" // holds the gateway's program
 	roleWitness   role = "witness"       // tells the engine from its clones
+	roleRelay     role = "relay"         // carries connections to sandboxes
+	roleChannels  role = "channels"      // the volume with the relay's sockets
+	roleRelayCode role = "relay-image"   // holds the relay's program
 )
 
 // idPattern is what ids may look like to be part of a name on the engine.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -28,12 +30,10 @@ func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.Sle
 	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
-	leave, err := e.gates.pause(ctx, sandboxName(h))
-	if err != nil {
-		return err
+	e.channels.existing(h, (*channel.Client).Suspend)
+	if err = e.pause(ctx, h); err != nil {
+		e.channels.existing(h, (*channel.Client).Resume)
 	}
-	err = e.pause(ctx, h)
-	leave()
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
 
@@ -74,6 +74,7 @@ func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return e.api.ContainerUnpause(ctx, sandboxName(h))
 	})
+	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
 		return e.keepWayOut(ctx, h)
 	}
@@ -125,17 +126,28 @@ func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, _ sandbox.Limits
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect.
+// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. Process 1
+// is told at the same time, so that no code runs on when the engine is slow.
 func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	c, err := e.find(ctx, h) // NotFound is the word of the sandbox's own engine
 	if err == nil {
+		var telling sync.WaitGroup
+		if listsChannel(c) && c.State == dockerapi.StateRunning {
+			telling.Go(func() { e.endNow(ctx, h) })
+		}
 		err = e.removeContainer(ctx, c.ID)
+		telling.Wait()
 	}
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
 	if err != nil || listsWayOut(c) { // of one that is gone already it is not known
 		if err := e.closeWayOut(ctx, h); err != nil {
+			return err
+		}
+	}
+	if err != nil || listsChannel(c) {
+		if err := e.closeChannel(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -157,6 +169,26 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 		return err
 	}
 	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
+}
+
+// endLimit bounds the attempt to end a sandbox without its engine.
+const endLimit = 2 * time.Second
+
+// endNow has process 1 end its sandbox: by the channel, and by a file that it looks for. Kill does not rely on it.
+func (e *Executor) endNow(ctx context.Context, h sandbox.Handle) {
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	if err := e.endByChannel(ctx, h); err != nil {
+		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel", "sandbox", h.SandboxID, "error", err)
+	}
+	client, done, err := e.channels.use(h)
+	if err != nil {
+		return
+	}
+	defer done()
+	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
+		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel", "sandbox", h.SandboxID, "error", err)
+	}
 }
 
 // find lists a sandbox's container. Errors: as inspect.

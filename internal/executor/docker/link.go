@@ -108,10 +108,44 @@ func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 
 // relay connects to the control socket through the engine.
 func (e *Executor) relay(ctx context.Context, ref sandbox.EnvironmentRef) (net.Conn, error) {
-	r := change("run a relay in", gatewayName(ref), sandbox.ReasonExecFailed)
+	return e.execIn(ctx, gatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
+}
+
+// maxDiagnostics bounds what is kept of a program's own complaints, in bytes.
+const maxDiagnostics = 4 << 10
+
+// hijack opens the streams of an exec. The client does not heed ctx once it has connected, so a
+// hanging engine is left to itself.
+func (e *Executor) hijack(ctx context.Context, execID string) (dockerapi.HijackedResponse, error) {
+	type answer struct {
+		conn dockerapi.HijackedResponse
+		err  error
+	}
+	answers := make(chan answer)
+	go func() { // ends when the engine answers or closes the connection
+		conn, err := e.api.ContainerExecAttach(ctx, execID, dockerapi.ExecAttachOptions{})
+		select {
+		case answers <- answer{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				conn.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return dockerapi.HijackedResponse{}, ctx.Err()
+	}
+}
+
+// execIn runs a command in a container of ours, and returns its standard input and output.
+func (e *Executor) execIn(ctx context.Context, container string, command ...string) (net.Conn, error) {
+	r := change("run "+command[0]+" in", container, sandbox.ReasonExecFailed)
 	made, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecCreateResponse, error) {
-		return e.api.ContainerExecCreate(ctx, gatewayName(ref), dockerapi.ExecOptions{
-			Cmd: []string{gateway.Path, "relay", "-root", gateway.Root}, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		return e.api.ContainerExecCreate(ctx, container, dockerapi.ExecOptions{
+			Cmd: command, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		})
 	})
 	if err != nil {
@@ -146,7 +180,7 @@ func (r *relayed) Read(p []byte) (int, error) {
 		}
 		complaint, err := io.ReadAll(io.LimitReader(r.in, int64(min(n, maxDiagnostics))))
 		if err == nil {
-			err = fmt.Errorf("the relay to the gateway ended: %s", strings.TrimSpace(string(complaint)))
+			err = fmt.Errorf("the command ended: %s", strings.TrimSpace(string(complaint)))
 		}
 		return 0, err
 	}

@@ -24,11 +24,6 @@ func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.Container
 func (e *Executor) lookWithin(ctx context.Context, name, id string, limit time.Duration) (c dockerapi.ContainerInspect, err error) {
 	r := read("inspect container", id)
 	r.limit = limit
-	waiting, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := e.gates.settled(waiting, name); err != nil {
-		return c, sandbox.Errorf(sandbox.Unavailable, "docker: inspect container %s: not tried: %w", id, err)
-	}
 	return fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
 		return e.api.ContainerInspect(ctx, id)
 	})
@@ -36,7 +31,7 @@ func (e *Executor) lookWithin(ctx context.Context, name, id string, limit time.D
 
 // hangs reports whether an error is that of an engine which does not answer about a container, and not of the caller.
 func hangs(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStarting))
+	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 }
 
 // inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;

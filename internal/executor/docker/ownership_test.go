@@ -35,26 +35,22 @@ func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
 func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
-	// A spawned sandbox lends its configuration to what a crash would leave at either step.
-	model, err := api.ContainerInspect(t.Context(), name(w.spawn(t)))
-	must(t, err)
-
 	carrier := w.spec()
-	_, err = api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
+	_, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
 		"io.sandbox-lease.ledger": w.ref.LedgerID, "io.sandbox-lease.role": "carrier",
 	}}, nil, nil, nil, name(carrier.Handle)+"-carrier")
 	must(t, err)
 	must(t, w.x.Spawn(t.Context(), carrier))
-	if got := w.exec(t, carrier.Handle, "stat", "-c", "%u", "/workspace"); got != "1000\n" {
+	if got := w.exec(t, carrier.Handle, "stat", "-c", "%u:%g", "/workspace"); got != ownUser(carrier.Handle)+"\n" {
 		t.Errorf("workspace belongs to %q", got)
 	}
 
 	created := w.spec()
-	labels := model.Config.Labels
-	labels["io.sandbox-lease.sandbox"] = created.SandboxID
-	model.Config.Labels = labels
-	_, err = api.ContainerCreate(t.Context(), model.Config, &dockerapi.HostConfig{Mounts: model.HostConfig.Mounts, Tmpfs: model.HostConfig.Tmpfs, NetworkMode: "none"},
-		nil, nil, name(created.Handle))
+	must(t, w.x.Spawn(t.Context(), created))
+	made, err := api.ContainerInspect(t.Context(), name(created.Handle))
+	must(t, err)
+	must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+	_, err = api.ContainerCreate(t.Context(), made.Config, made.HostConfig, nil, nil, name(created.Handle)) // as before its start
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), created.Handle)
 	must(t, err)
@@ -70,7 +66,7 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
-	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID))
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID), dockerapi.Filter("label", "io.sandbox-lease.environment="+w.ref.EnvironmentID))
 	volumes, err := api.VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: f})
 	must(t, err)
 	images, err := api.ImageList(t.Context(), dockerapi.ImageListOptions{Filters: f})

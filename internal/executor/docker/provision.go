@@ -2,16 +2,11 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -39,8 +34,8 @@ func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 	return e.findImage(ctx, spec.Image, ref.Instance)
 }
 
-// Provision implements sandbox.Provisioner: it makes the environment's seed image and guest volume, and its
-// gateway if the network is restricted.
+// Provision implements sandbox.Provisioner: it makes the environment's seed image and guest volume, its gateway if the
+// network is restricted, and its ledger's relay.
 func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	img, err := e.check(ctx, ref, spec)
 	if err != nil {
@@ -50,7 +45,7 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err != nil {
 		return err
 	}
-	s := newSeed(ref, img, program, spec.Confinement)
+	s := newSeed(ref, img, program)
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
@@ -60,7 +55,7 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
 		return err
 	}
-	if err := e.hideGuests(ctx, ref); err != nil {
+	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
 		return err
 	}
 	if spec.Network != sandbox.NetworkRestricted {
@@ -115,7 +110,7 @@ func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels ma
 	return e.checkLabels("volume", name, v.Labels, labels)
 }
 
-// Deprovision implements sandbox.Provisioner.
+// Deprovision implements sandbox.Provisioner. With the ledger's last environment on the engine goes its relay.
 func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -135,7 +130,10 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 	if err := e.removeGuestVolumes(ctx, ref); err != nil {
 		return err
 	}
-	return e.removeImages(ctx, ref, roleSeed, "")
+	if err := e.removeImages(ctx, ref, roleSeed, ""); err != nil {
+		return err
+	}
+	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
 }
 
 // removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
@@ -174,22 +172,6 @@ func (e *Executor) guestVolumes(ctx context.Context, ref sandbox.EnvironmentRef)
 	return found.Volumes, err
 }
 
-// hideGuests gives guests of earlier releases, which living sandboxes still run, the mode that new ones have. It can
-// where the engine's volumes are files that this program may change; elsewhere those sandboxes keep what they have.
-func (e *Executor) hideGuests(ctx context.Context, ref sandbox.EnvironmentRef) error {
-	if !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
-		return nil // the path may be another machine's
-	}
-	found, err := e.guestVolumes(ctx, ref)
-	for _, v := range found {
-		path := filepath.Join(v.Mountpoint, filepath.Base(guest.Path))
-		if err := os.Chmod(path, guestMode); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that no sandbox used yet is empty
-			e.log.Warn("docker: sandboxes of earlier releases keep a helper that their code can read: let them end", "environment", ref.EnvironmentID, "error", err)
-		}
-	}
-	return err
-}
-
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
 	found, err := e.guestVolumes(ctx, ref)
 	if err != nil {
@@ -206,8 +188,13 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.Environme
 // removeImages removes the environment's images of a role but one. A seed that is needed after all is
 // made again.
 func (e *Executor) removeImages(ctx context.Context, ref sandbox.EnvironmentRef, r role, keep string) error {
-	found, err := fetch(ctx, e, read("list images of environment", ref.EnvironmentID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(environmentLabels(ref, r))})
+	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep)
+}
+
+// removeLabelled removes the images with some labels but one.
+func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep string) error {
+	found, err := fetch(ctx, e, read("list images of", of), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
 	})
 	if err != nil {
 		return err

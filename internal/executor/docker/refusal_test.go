@@ -1,14 +1,11 @@
 package docker_test
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -24,56 +21,35 @@ func throughProxy(t *testing.T) (*docker.Executor, *dockertest.Proxy) {
 	return x, p
 }
 
-// openAndRefuse answers the start of a process as an engine does that opens the streams and only then finds
-// that it cannot start anything: in the stream, in words.
-func openAndRefuse(t *testing.T, rw http.ResponseWriter, r *http.Request, words string) {
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		t.Error(err)
-		return
-	}
-	conn, buf, err := http.NewResponseController(rw).Hijack()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer func() { _ = conn.Close() }() // what is lost of it shows in the answer
-	_, _ = fmt.Fprint(buf, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	_, _ = dockerapi.NewStdWriter(buf, dockerapi.Stdout).Write([]byte(words + "\r\n"))
-	if err := buf.Flush(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestACommandThatTheEngineTookButDidNotTryIsTriedAgain(t *testing.T) {
+func TestCommandsAndFilesAskNothingOfTheEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	h := w.spawn(t)
 	x, p := throughProxy(t)
 	r, err := sandbox.ExecRequest{Command: []string{"echo", "once"}}.Normalize()
 	must(t, err)
-
-	var refused atomic.Int64
-	refusing := func(times int64) {
-		p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-			if strings.HasSuffix(r.URL.Path, "/start") && refused.Add(1) <= times {
-				openAndRefuse(t, rw, r, "Container is paused, unpause the container before exec")
-				return
-			}
-			pass(rw, r)
-		})
+	run := func() {
+		t.Helper()
+		res, err := x.Exec(t.Context(), h, r)
+		must(t, err)
+		if string(res.Stdout) != "once\n" {
+			t.Errorf("the command wrote %q", res.Stdout)
+		}
+		must(t, x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: "/workspace/file", Mode: 0o644}, strings.NewReader("content")))
+		_, err = x.StatFile(t.Context(), h, "/workspace/file")
+		must(t, err)
 	}
-	refusing(2)
-	res, err := x.Exec(t.Context(), h, r)
-	must(t, err)
-	if string(res.Stdout) != "once\n" {
-		t.Errorf("the command wrote %q", res.Stdout)
+	run() // finds the relay
+	var asked atomic.Int64
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		asked.Add(1)
+		pass(rw, r)
+	})
+	for range 20 {
+		run()
 	}
-
-	refusing(1 << 30)
-	_, err = x.Exec(t.Context(), h, r)
-	wantCode(t, err, sandbox.Unavailable)
-	if !strings.Contains(err.Error(), "unpause the container") {
-		t.Errorf("the error does not have the engine's words: %v", err)
+	if n := asked.Load(); n != 0 {
+		t.Errorf("60 operations made %d requests to the engine", n)
 	}
 }
 

@@ -19,24 +19,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// seed is what an environment's volumes begin with: the guest, and for /workspace and /data what
-// the image has there, owned by the sandbox's user, whose ids need not exist in the image.
+// seed is what an environment's volumes begin with: the guest, and for /workspace and /data what the image has there, owned
+// by root. Process 1 hands it over to the sandbox's user.
 type seed struct {
-	ref      sandbox.EnvironmentRef
-	image    dockerapi.ImageInspect // the image that sandboxes run
-	guest    program
-	uid, gid int
-	hash     string
+	ref   sandbox.EnvironmentRef
+	image dockerapi.ImageInspect // the image that sandboxes run
+	guest program
+	hash  string
 }
 
-// guestMode lets a sandbox run the guest and not read it: what cannot be read, the kernel lets no process of the same
-// user trace or open the memory of, from its first instruction on.
+// guestMode lets a sandbox run the guest, which its shells do to tell of their state, and not read it.
 const guestMode = 0o711
 
-func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
+func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program) seed {
 	s := seed{ref: ref, image: img, guest: p}
-	s.uid, s.gid = c.IDs()
-	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("%d:%d:%o", s.uid, s.gid, guestMode))
+	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("root:%o", guestMode))
 	return s
 }
 
@@ -96,7 +93,7 @@ func (e *Executor) importSeed(ctx context.Context, s seed, content io.ReadSeeker
 
 // importImage makes an image with one layer, a tar stream.
 func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string, content io.ReadSeeker) error {
-	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of environment " + labels[labelEnvironment]}
+	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of ledger " + labels[labelLedger]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
 	}
@@ -127,7 +124,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: guestMode, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
-		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755, Uid: s.uid, Gid: s.gid})
+		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755})
 	}
 	for _, h := range headers {
 		if err := tw.WriteHeader(&h); err != nil {
@@ -187,7 +184,7 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 	return nil
 }
 
-// reown copies a tar stream under dir and gives its entries to the sandbox's user.
+// reown copies a tar stream under dir and gives its entries to root.
 func (s seed) reown(in io.Reader, tw *tar.Writer, dir string) error {
 	entries := tar.NewReader(in)
 	for {
@@ -208,7 +205,7 @@ func (s seed) reown(in io.Reader, tw *tar.Writer, dir string) error {
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = path.Join(dir, h.Linkname)
 		}
-		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, s.uid, s.gid, "", ""
+		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, 0, 0, "", ""
 		if err := tw.WriteHeader(h); err != nil {
 			return err
 		}

@@ -3,11 +3,11 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -44,11 +44,15 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	s := newSeed(environmentOf(spec.Handle), img, program, spec.Confinement)
+	s := newSeed(environmentOf(spec.Handle), img, program)
 	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}
-	if err := e.fillVolumes(ctx, spec, s); err != nil {
+	err = e.fillVolumes(ctx, spec, s)
+	if errors.Is(err, errMade) {
+		return e.join(ctx, spec.Handle)
+	}
+	if err != nil {
 		return err
 	}
 	if pooled(spec) {
@@ -56,14 +60,17 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 			return err
 		}
 	}
-	var discarding sync.WaitGroup
-	discarding.Go(func() { e.discardCarrier(ctx, spec.Handle) })
-	defer discarding.Wait()
+	// The carrier keeps other callers from filling the volumes again, which process 1 is about to hand over.
+	defer e.discardCarrier(ctx, spec.Handle)
 	out, err := e.openWayOut(ctx, spec)
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, s, out)
+	channelDir, err := e.admitChannel(ctx, spec.Handle)
+	if err != nil {
+		return err
+	}
+	return e.createAndStart(ctx, spec, end, s, out, channelDir)
 }
 
 // discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
@@ -92,18 +99,18 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	return e.checkLabels("volume", s.volume(), v.Labels, labels)
 }
 
-func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, s seed, out wayOut) error {
+func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, s seed, out wayOut, channelDir string) error {
 	name := sandboxName(spec.Handle)
 	ends, err := e.endsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
-	config, err := containerConfig(spec, ends, s.image.ID, out)
+	config, err := containerConfig(spec, ends, s, out)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
 	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, s, out), nil, nil, name)
+		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, s, out, channelDir), nil, nil, name)
 		return err
 	})
 	if isCode(err, sandbox.Conflict) { // another caller makes it
@@ -193,12 +200,22 @@ func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s 
 	return err
 }
 
+// errMade: another caller has made the container, and with it the volumes.
+var errMade = errors.New("the container was made meanwhile")
+
 // carry creates a carrier. Its name lets one caller fill the volumes at a time; a carrier that
 // exists, another caller's or one that a crash left, has done its work.
 func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts []dockerapi.Mount) error {
 	name := carrierName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
-		err := e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.lookUp(ctx, sandboxName(h))
+		if err == nil {
+			return false, errMade
+		}
+		if !isCode(err, sandbox.NotFound) {
+			return false, err
+		}
+		err = e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 			_, err := e.api.ContainerCreate(ctx,
 				&dockerapi.ContainerConfig{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
 				&dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
@@ -224,24 +241,25 @@ func volumeMount(name, target string, labels map[string]string) dockerapi.Mount 
 	return dockerapi.Mount{Type: dockerapi.MountTypeVolume, Source: name, Target: target, VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels}}
 }
 
-func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, imageID string, out wayOut) (*dockerapi.ContainerConfig, error) {
+func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, s seed, out wayOut) (*dockerapi.ContainerConfig, error) {
 	egress, err := out.arguments()
 	if err != nil {
 		return nil, err
 	}
-	command, err := initCommand(spec, ends)
+	command, err := keepCommand(spec, ends, s.guest.identityOf(spec))
 	if err != nil {
 		return nil, err
 	}
-	env := map[string]string{"HOME": "/workspace"} // the image's home is read-only
+	// The image's home is read-only, and its users are others.
+	env := map[string]string{"HOME": "/workspace", "USER": userName, "LOGNAME": userName}
 	maps.Copy(env, out.proxyEnv())
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
 	return &dockerapi.ContainerConfig{
-		Image:       imageID,
-		Labels:      sandboxLabels(spec, imageID),
+		Image:       s.image.ID,
+		Labels:      sandboxLabels(spec, s.image.ID),
 		Hostname:    spec.EnvironmentID,
-		User:        spec.Confinement.WithDefaults().User,
+		User:        "0:0", // process 1 takes another one
 		Env:         assignments(env),
 		WorkingDir:  "/",
 		Entrypoint:  append(command, egress...),
@@ -261,13 +279,23 @@ func systemEnv(spec sandbox.SandboxSpec) map[string]string {
 	}
 }
 
-// initCommand runs process 1.
-func initCommand(spec sandbox.SandboxSpec, ends wire.Ends) ([]string, error) {
+// userName is what programs are told that the sandbox's user is called.
+const userName = "sandbox"
+
+// keepCommand runs process 1.
+func keepCommand(spec sandbox.SandboxSpec, ends wire.Ends, is sandbox.Identity) ([]string, error) {
 	when, err := json.Marshal(ends)
 	if err != nil {
 		return nil, err
 	}
-	command := []string{guest.Path, "init", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when)}
+	command := []string{guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
+		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10), "-channel", guest.ChannelSocket}
+	if is.Own {
+		command = append(command, "-own-uid")
+	}
+	if spec.Confinement.AllowRoot {
+		command = append(command, "-allow-root")
+	}
 	if size := diskBytes(spec); size > 0 {
 		command = append(command, "-disk", strconv.FormatInt(size, 10))
 	}
@@ -285,7 +313,7 @@ func assignments(env map[string]string) []string {
 	return list
 }
 
-func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *dockerapi.HostConfig {
+func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut, channelDir string) *dockerapi.HostConfig {
 	noInit := false
 	mounts := sandboxMounts(spec.Handle, s)
 	mounts[0].ReadOnly = true // the guest
@@ -304,7 +332,8 @@ func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut) *dockerapi.HostCon
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, bind(m))
 	}
+	h.Mounts = append(h.Mounts, channelMount(channelDir))
 	out.apply(h)
-	confine(h, spec, s.guest.seccomp)
+	confine(h, spec, s.guest.identityOf(spec), s.guest.seccomp)
 	return h
 }

@@ -15,7 +15,7 @@ mkdirat mmap mprotect mremap msync munmap nanosleep newfstatat open openat opena
 pidfd_send_signal pipe pipe2 poll ppoll prctl pread64 prlimit64 pselect6 pwrite64 read readlink readlinkat
 readv recvfrom recvmsg rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
 rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_getaffinity sched_yield
-select sendfile sendmsg sendto set_robust_list set_tid_address setgid setgroups setitimer setpgid
+select sendfile sendmsg sendto set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid
 setpriority setresgid setresuid setsid setsockopt setuid shutdown sigaltstack socket socketpair splice
 stat statfs statx symlink symlinkat sync sysinfo tgkill time timer_create timer_delete timer_settime
 timerfd_create timerfd_gettime timerfd_settime tkill truncate umask uname unlink unlinkat utime utimensat

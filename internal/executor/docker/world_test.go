@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -88,6 +89,12 @@ func (w *world) spawn(t *testing.T) sandbox.Handle {
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
 	return spec.Handle
+}
+
+// ownUser returns the user and group of a sandbox whose environment names none, as uid:gid.
+func ownUser(h sandbox.Handle) string {
+	i := sandbox.Confinement{}.Identity(h.SandboxID, false)
+	return fmt.Sprintf("%d:%d", i.UID, i.GID)
 }
 
 // exec runs a command and returns its output.

@@ -86,8 +86,8 @@ func descriptorBomb(t *testing.T, w *world) {
 
 // fileSize: a single file cannot outgrow the disk, even while process 1 does not look.
 func fileSize(t *testing.T, w *world) {
-	h := w.spawn(t, func(s *sandbox.SandboxSpec) { s.Resources.DiskMB = 1 })
-	const size = "[ $(wc -c < /workspace/large) -le 1000000 ] && echo bounded"
+	h := w.spawn(t, func(s *sandbox.SandboxSpec) { s.Resources.DiskMB = 2 })
+	const size = "[ $(wc -c < /workspace/large) -le 2000000 ] && echo bounded"
 	w.sh(t, h, "dd if=/dev/zero of=/workspace/large bs=65536 count=64") // process 1 may end it too
 	var got string
 	eventually(t, "process 1 lets other programs be", func() bool { got = w.sh(t, h, size).stdout(); return got != "" })
@@ -97,7 +97,7 @@ func fileSize(t *testing.T, w *world) {
 	w.wantOutput(t, h, "rm /workspace/large; truncate -s 1G /workspace/sparse 2>/dev/null; wc -c < /workspace/sparse", "0\n")
 	err := w.x.CopyTo(t.Context(), h, "/workspace", sparse("hole", 1<<40))
 	wantError(t, err, sandbox.Failed, sandbox.ReasonWriteFailed)
-	w.wantOutput(t, h, "[ $(wc -c < /workspace/hole) -le 1000000 ] && echo bounded", "bounded\n")
+	w.wantOutput(t, h, "[ $(wc -c < /workspace/hole) -le 2000000 ] && echo bounded", "bounded\n")
 }
 
 func otherSandbox(t *testing.T, w *world) {

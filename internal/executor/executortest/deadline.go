@@ -113,8 +113,18 @@ func attackedCommand(t *testing.T, w *world) {
 		t.Helper()
 		r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Second)}.Normalize()
 		must(t, err)
-		_, err = w.x.Exec(t.Context(), h, r)
+		res, err := w.x.Exec(t.Context(), h, r)
+		if w.x.Capabilities().Channel && (err != nil || !res.TimedOut) {
+			t.Errorf("%s: %+v, %v", script, res, err)
+		}
 		return err
+	}
+	if w.x.Capabilities().Channel {
+		_ = run("kill -STOP $PPID; kill -KILL $PPID; kill -KILL 1; sleep 7006") // run checks it
+		if n := w.alive(t, h, "sleep 7006"); n != 0 {
+			t.Errorf("%d processes of the command survive", n)
+		}
+		return
 	}
 	// A command that stops the helper which is to end it would outlive its timeout.
 	if err := run("kill -STOP $PPID; sleep 7006"); err == nil {

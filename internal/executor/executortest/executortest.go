@@ -4,9 +4,6 @@ package executortest
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -162,9 +159,14 @@ func (w *world) state(t *testing.T, h sandbox.Handle) sandbox.State {
 	return o.State
 }
 
+// wantState waits a moment: Engine 20.10 shows the pause of a container for a while after it was thawed.
 func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
 	t.Helper()
-	if got := w.state(t, h); got != want {
+	got := w.state(t, h)
+	for limit := time.Now().Add(2 * time.Second); got != want && time.Now().Before(limit); got = w.state(t, h) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if got != want {
 		t.Fatalf("state is %s, want %s", got, want)
 	}
 }
@@ -202,19 +204,5 @@ func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason
 // Compile compiles a Go program, given as the source of its main package, to a static Linux binary.
 func Compile(t testing.TB, source string, env ...string) []byte {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "program", "main.go")
-	cmd.Dir = dir
-	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=", "GOWORK=off"), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("compile a test program: %v\n%s", err, out)
-	}
-	program, err := os.ReadFile(filepath.Join(dir, "program"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program
+	return compile(t, map[string]string{"main.go": source}, env...)
 }

@@ -74,7 +74,7 @@ func fileList(t *testing.T, w *world, h sandbox.Handle) {
 
 func fileWrite(t *testing.T, w *world, h sandbox.Handle) {
 	must(t, w.write(t, h, "one/deep/run.sh", "#!/bin/sh\necho ran\n", 0o750))
-	w.wantOutput(t, h, "one/deep/run.sh; stat -c '%u:%g %a' one/deep/run.sh", "ran\n1000:1000 750\n")
+	w.wantOutput(t, h, "one/deep/run.sh; stat -c '%u:%g %a' one/deep/run.sh", "ran\n"+w.user(t, h)+" 750\n")
 	large := strings.Repeat("0123456789abcdef", 1<<18)
 	must(t, w.write(t, h, "one/large", large, 0))
 	w.wantOutput(t, h, "wc -c < one/large; stat -c %a one/large", "4194304\n644\n")

@@ -123,7 +123,8 @@ func filesOwned(t *testing.T, w *world, h sandbox.Handle) {
 	root := file("owned/by-root", "x")
 	root.Uid, root.Gid, root.Mode = 0, 0, 0o4755
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, root)))
-	if got := w.sh(t, h, "stat -c '%u:%g %a' /workspace/owned /workspace/owned/by-root").stdout(); got != "1000:1000 755\n1000:1000 755\n" {
+	user := w.user(t, h)
+	if got := w.sh(t, h, "stat -c '%u:%g %a' /workspace/owned /workspace/owned/by-root").stdout(); got != user+" 755\n"+user+" 755\n" {
 		t.Errorf("owners and modes are %q", got)
 	}
 }

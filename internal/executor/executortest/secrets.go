@@ -36,10 +36,11 @@ func (w *world) wantOutput(t *testing.T, h sandbox.Handle, script, want string) 
 }
 
 func secretsAreFiles(t *testing.T, w *world) {
-	h := w.spawn(t)
+	h := w.spawn(t, allowRoot)
 	w.putSecrets(t, h, map[string]sandbox.Secret{"token": secretValue, "ca.pem": "two\nlines"})
+	user := w.user(t, h)
 	w.wantOutput(t, h, "cd /run/secrets && stat -c '%n %a %u:%g' *; cat token; echo; cat ca.pem",
-		"ca.pem 400 1000:1000\ntoken 400 1000:1000\n"+secretValue+"\ntwo\nlines")
+		"ca.pem 400 "+user+"\ntoken 400 "+user+"\n"+secretValue+"\ntwo\nlines")
 	if !w.x.Capabilities().Confined {
 		return
 	}

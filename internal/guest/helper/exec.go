@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -20,13 +21,10 @@ const (
 // Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
 func (g Guests) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	out, errOut := &Capture{Limit: r.OutputLimit}, &Capture{Limit: r.OutputLimit}
-	id := cmp.Or(r.ID, sandbox.RandomIDs(sandbox.SandboxIDLength))
+	id := cmp.Or(r.ID, newID())
 	call := Call{
-		Args: execArgs(id, r), User: r.User, Env: r.Env, Limit: r.Timeout.D() + timeoutMargin, Detached: r.Detach,
-		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr,
-	}
-	if !r.Detach {
-		call.ID = id
+		Request: channel.Request{Op: channel.OpExec, ID: id, Exec: execOf(r)}, Limit: r.Timeout.D() + timeoutMargin,
+		Ends: !r.Detach, Detached: r.Detach, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr,
 	}
 	if call.Stdout == nil {
 		call.Stdout = out
@@ -45,12 +43,12 @@ func (g Guests) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReques
 	return result, nil
 }
 
-func execArgs(id string, r sandbox.ExecRequest) []string {
-	args := []string{"exec", "-id", id, "-timeout", r.Timeout.String(), "-cwd", r.Cwd}
+func execOf(r sandbox.ExecRequest) *channel.Exec {
+	x := &channel.Exec{Args: r.Command, Cwd: r.Cwd, User: withGroup(r.User), Env: r.Env, Timeout: r.Timeout.D(), Stdin: r.Stdin != nil}
 	if r.Shell != "" {
-		return append(args, "-shell", "--", r.Shell)
+		x.Args, x.Shell = []string{r.Shell}, true
 	}
-	return append(append(args, "--"), r.Command...)
+	return x
 }
 
 // Follow implements sandbox.Runner.
@@ -58,8 +56,9 @@ func (g Guests) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) 
 	reader, gone := io.Pipe() // the helper reads while its standard input is open
 	defer gone.Close()
 	res, err := g.onCommand(ctx, h, r.ID, Call{
-		Args: []string{"follow", "-id", r.ID, "-now=" + strconv.FormatBool(r.Now), "-quiet=" + strconv.FormatBool(r.Stdout == nil && r.Stderr == nil),
-			"-stdout", strconv.FormatInt(r.StdoutOffset, 10), "-stderr", strconv.FormatInt(r.StderrOffset, 10)},
+		Request: channel.Request{Op: channel.OpFollow, ID: r.ID, Follow: &channel.Follow{
+			StdoutOffset: r.StdoutOffset, StderrOffset: r.StderrOffset, Now: r.Now, Quiet: r.Stdout == nil && r.Stderr == nil,
+		}},
 		Stdin: reader, Stdout: r.Stdout, Stderr: r.Stderr, Begins: r.Begins,
 	})
 	if err != nil {
@@ -74,15 +73,17 @@ func (g Guests) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) 
 func (g Guests) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, KillLimit)
 	defer cancel()
-	_, err := g.onCommand(ctx, h, id, Call{Args: []string{"kill", "-id", id}, User: user, Limit: KillLimit})
+	_, err := g.onCommand(ctx, h, id, Call{Request: channel.Request{Op: channel.OpEnd, ID: id, Exec: &channel.Exec{User: withGroup(user)}}, Limit: KillLimit})
 	return err
 }
 
 // RunProcess implements sandbox.ProcessRunner. It lasts as long as the process: its caller bounds it.
 func (g Guests) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.ProcessRun) (sandbox.ExecResult, error) {
 	res, err := g.onCommand(ctx, h, p.ID, Call{
-		Args: append([]string{"exec", "-id", p.ID, "-process", "-cwd", p.Cwd, "--"}, p.Command...), Detached: true, Quiet: true,
-		User: p.User, Env: p.Env, Stdout: io.Discard, Stderr: io.Discard,
+		Request: channel.Request{Op: channel.OpProcess, ID: p.ID, Exec: &channel.Exec{
+			Args: p.Command, Cwd: p.Cwd, User: withGroup(p.User), Env: p.Env,
+		}},
+		Detached: true, Quiet: true, Stdout: io.Discard, Stderr: io.Discard,
 	})
 	if err != nil {
 		return sandbox.ExecResult{}, err
@@ -96,8 +97,9 @@ func (g Guests) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.Proc
 func (g Guests) AwaitPort(ctx context.Context, h sandbox.Handle, port int) error {
 	waits, gone := io.Pipe() // the helper waits while its standard input is open
 	defer gone.Close()
-	name := strconv.Itoa(port)
-	_, err := g.onCommand(ctx, h, "port "+name, Call{Args: []string{"port", "-port", name}, Stdin: waits, Stdout: io.Discard, Stderr: io.Discard})
+	_, err := g.onCommand(ctx, h, "port "+strconv.Itoa(port), Call{
+		Request: channel.Request{Op: channel.OpPort, Port: port}, Stdin: waits, Stdout: io.Discard, Stderr: io.Discard,
+	})
 	if err != nil && ctx.Err() != nil { // wherever in the call that was: to wait changes nothing
 		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: nobody listened to port %d in time: %w", g.backend, h.SandboxID, port, ctx.Err())
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -103,11 +104,7 @@ func (g Guests) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUs
 
 // file makes the guest work on one path.
 func (g Guests) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call Call) error {
-	request, err := json.Marshal(r)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Internal, "%s: sandbox %s: %s %s: %w", g.backend, h.SandboxID, r.Op, r.Path, err)
-	}
-	call.Args = []string{"file", "-request", string(request)}
+	call.Request = channel.Request{Op: channel.OpFile, File: &r}
 	failed := sandbox.ReasonCopyFailed
 	if r.Op == wire.FileWrite || r.Op == wire.FileRemove {
 		failed = sandbox.ReasonWriteFailed

@@ -1,6 +1,5 @@
-// Package helper asks the guests in sandboxes for work: each call runs the guest once more beside process 1,
-// and is answered in the protocol of package wire. It is what the backends have in common, which differ in how
-// a program is run in a container of theirs.
+// Package helper asks the guests in sandboxes for work. It is what the backends have in common. They differ in how a call
+// reaches the guest: over a channel, or by running the guest once more beside process 1 with Call.Args.
 package helper
 
 import (
@@ -10,22 +9,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Call is one run of the guest as a helper.
+// Call is one operation of a guest.
 type Call struct {
-	Args []string
-	// ID is that of the command that ends with the call when its caller leaves, empty when none does.
-	ID string
+	Request channel.Request
+	// Ends: the command ends with the call when its caller leaves.
+	Ends bool
 	// Detached: what it runs goes on when its caller leaves, and the sandbox is in use until it has ended.
 	Detached bool
-	// Quiet: it is no use of the sandbox, which may fall asleep.
+	// Quiet: it does not count as use of the sandbox, which may fall asleep.
 	Quiet bool
-	User  string // "" is the sandbox's own
-	Env   map[string]string
-	// Limit is after what time it has ended, 0 where nobody knows.
+	// Limit is the time after which it has ended, 0 where that is not known.
 	Limit          time.Duration
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -65,6 +63,17 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// newID returns the id of an operation that its caller does not name.
+func newID() string { return sandbox.RandomIDs(sandbox.SandboxIDLength) }
+
+// withGroup names the group of a user: an engine would take group 0.
+func withGroup(user string) string {
+	if user == "" || strings.Contains(user, ":") {
+		return user
+	}
+	return user + ":" + user
+}
+
 // resultOf is how a command ended that a guest ran.
 func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
@@ -75,8 +84,8 @@ func resultOf(res wire.Result) sandbox.ExecResult {
 
 // onCommand makes a call about a command, and an error of the report that it could not do its work.
 func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string, c Call) (wire.Result, error) {
-	if c.User != "" && !strings.Contains(c.User, ":") {
-		c.User += ":" + c.User // an engine would take group 0
+	if c.Request.ID == "" {
+		c.Request.ID = newID()
 	}
 	res, err := g.run(ctx, h, c)
 	if err != nil {
@@ -90,12 +99,15 @@ func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string,
 		code, reason = sandbox.NotFound, sandbox.ReasonExecNotFound
 	case wire.ProblemConflict:
 		code, reason = sandbox.Conflict, sandbox.ReasonOtherSettings
+	case wire.ProblemUnknown:
+		code = sandbox.UnknownOutcome
 	}
 	return wire.Result{}, sandbox.Errorf(code, "%s: sandbox %s: command %s: %s", g.backend, h.SandboxID, command, res.Message).WithReason(reason)
 }
 
 // transfer makes a call about files, and an error of the report that it could not do its work.
 func (g Guests) transfer(ctx context.Context, h sandbox.Handle, what string, failed sandbox.Reason, c Call) error {
+	c.Request.ID = newID()
 	res, err := g.run(ctx, h, c)
 	if err != nil {
 		return err
@@ -110,6 +122,8 @@ func (g Guests) transfer(ctx context.Context, h sandbox.Handle, what string, fai
 		code = sandbox.Invalid
 	case wire.ProblemConflict:
 		code = sandbox.Conflict
+	case wire.ProblemUnknown:
+		code = sandbox.UnknownOutcome
 	}
 	return sandbox.Errorf(code, "%s: sandbox %s: %s: %s", g.backend, h.SandboxID, what, res.Message).WithReason(reason)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -26,5 +27,5 @@ func (g Guests) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[st
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: pack its secrets: %w", g.backend, h.SandboxID, err)
 	}
-	return g.transfer(ctx, h, "write files under "+sandbox.SecretsDir, sandbox.ReasonWriteFailed, Call{Args: []string{"secrets"}, Stdin: &archive})
+	return g.transfer(ctx, h, "write files under "+sandbox.SecretsDir, sandbox.ReasonWriteFailed, Call{Request: channel.Request{Op: channel.OpSecrets}, Stdin: &archive})
 }

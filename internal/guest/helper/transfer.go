@@ -2,11 +2,10 @@ package helper
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"io"
-	"unicode/utf8"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -16,16 +15,7 @@ func (g Guests) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io
 	if err != nil {
 		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
 	}
-	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed, Call{Args: onPath("tar-in", "-dir", dir), Stdin: tar})
-}
-
-// onPath are a helper's arguments for a path. Engines take text only; what is text stays as guests
-// of earlier releases know it.
-func onPath(command, flag, path string) []string {
-	if utf8.ValidString(path) {
-		return []string{command, flag, path}
-	}
-	return []string{command, "-base64", flag, base64.StdEncoding.EncodeToString([]byte(path))}
+	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed, Call{Request: channel.Request{Op: channel.OpPut, Path: []byte(dir)}, Stdin: tar})
 }
 
 // CopyFrom implements sandbox.Runner. The stream ends with an error when it is not complete.
@@ -39,7 +29,7 @@ func (g Guests) CopyFrom(ctx context.Context, h sandbox.Handle, path string) (io
 	f := &outgoing{PipeReader: pr, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
 	go func() { // ends with the stream; Close waits for it
 		defer close(f.done)
-		f.err = g.transfer(ctx, h, "read "+path, sandbox.ReasonCopyFailed, Call{Args: onPath("tar-out", "-path", path), Stdout: f.announce(pw)})
+		f.err = g.transfer(ctx, h, "read "+path, sandbox.ReasonCopyFailed, Call{Request: channel.Request{Op: channel.OpGet, Path: []byte(path)}, Stdout: f.announce(pw)})
 		pw.CloseWithError(f.err) // nil means EOF
 	}()
 	select {

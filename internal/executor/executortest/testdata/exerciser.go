@@ -82,7 +82,7 @@ func main() {
 		{"landlock", landlock}, {"pidfd", calls(sysPidfdOpen, uintptr(os.Getpid()), 0)},
 		{"IPv6 sockets", calls(syscall.SYS_SOCKET, syscall.AF_INET6, syscall.SOCK_STREAM, 0)}, {"rseq", rseq},
 		{"the identity that it has", identity}, {"which personality", calls(syscall.SYS_PERSONALITY, 0xffffffff)},
-		{"priority of its own", calls(syscall.SYS_SETPRIORITY, 0, 0, 5)}, {"process group", processGroup},
+		{"priority of its own", calls(syscall.SYS_SETPRIORITY, 0, 0, 15)}, {"process group", processGroup},
 		{"extended attributes", attributes}, {"name of a thread", calls(syscall.SYS_PRCTL, 15, text("exerciser"))},
 	} {
 		if err := group.use(); err != nil {

@@ -1,0 +1,53 @@
+package docker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
+)
+
+// notOfRelays are the rules that a relay does not keep, with a rule of its own in their place where that matters: it runs
+// as root with one capability, it shares the CPU with the sandboxes that it serves, it comes back by itself, and it runs
+// our own program, which writes no files of any size.
+var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1"}
+
+// relayRules are the rules for relays: those of every container, and their own.
+var relayRules = append(slices.DeleteFunc(slices.Clone(auditRules), func(r auditRule) bool { return slices.Contains(notOfRelays, r.number) }),
+	auditRule{number: "R.1", title: "it runs the relay's program alone", finding: notTheRelay},
+	auditRule{number: "R.2", title: "its only capability is CHOWN", finding: moreThanChown},
+	auditRule{number: "R.3", title: "it is on no network", finding: when(func(a audited) bool { return !a.host().NetworkMode.IsNone() }, "it is on a network")},
+	auditRule{number: "R.4", title: "its channels are all that is mounted", finding: moreThanChannels},
+)
+
+func notTheRelay(a audited) string {
+	c := a.container
+	if c.Path != relay.Path || !slices.Equal(c.Args, []string{"relay", "serve", "-root", relay.Root}) ||
+		!strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[labelLedger]+"-relay:") {
+		return fmt.Sprintf("it runs %s %s of image %s", c.Path, strings.Join(c.Args, " "), c.Config.Image)
+	}
+	return ""
+}
+
+func moreThanChown(a audited) string {
+	added := slices.DeleteFunc(slices.Clone(a.host().CapAdd), func(c string) bool {
+		return strings.EqualFold(strings.TrimPrefix(strings.ToUpper(c), "CAP_"), "CHOWN")
+	})
+	if len(added) > 0 {
+		return "it is given " + strings.Join(added, ", ")
+	}
+	if !slices.ContainsFunc(a.host().CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") }) {
+		return "not all capabilities are dropped"
+	}
+	return ""
+}
+
+func moreThanChannels(a audited) string {
+	for _, m := range a.container.Mounts {
+		if m.Name != (relayRef{ledgerID: a.container.Config.Labels[labelLedger]}).volume() || m.Destination != relay.Root {
+			return fmt.Sprintf("%s is mounted at %s", m.Source, m.Destination)
+		}
+	}
+	return ""
+}

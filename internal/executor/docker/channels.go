@@ -1,0 +1,166 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+const (
+	// channelIdle is how long a session with a sandbox is kept that no operation uses.
+	channelIdle = 5 * time.Minute
+	// maxIdleChannels is how many such sessions are kept. Beyond, the session ends that has been idle longest.
+	maxIdleChannels = 512
+)
+
+// channels are the sessions with sandboxes.
+type channels struct {
+	open func(h sandbox.Handle) *channel.Client
+
+	mu      sync.Mutex // guards what follows
+	of      map[sandbox.Handle]*session
+	idle    int // of those
+	closed  bool
+	closing sync.WaitGroup // sessions that are being closed
+}
+
+// session is one session, and how many operations use it.
+type session struct {
+	client *channel.Client
+	users  int
+	since  time.Time   // when it became idle
+	end    *time.Timer // closes it when it has been idle for long; nil before it first is
+}
+
+func newChannels(open func(h sandbox.Handle) *channel.Client) *channels {
+	return &channels{open: open, of: make(map[sandbox.Handle]*session)}
+}
+
+// use returns the session with a sandbox. done must be called after the operation.
+// Errors: Unavailable once all are closed.
+func (c *channels) use(h sandbox.Handle) (client *channel.Client, done func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: the executor is closed", h.SandboxID)
+	}
+	s := c.of[h]
+	switch {
+	case s == nil:
+		s = &session{client: c.open(h)}
+		c.of[h] = s
+	case s.users == 0:
+		c.idle--
+		s.end.Stop() // one that fires all the same sees the user
+	}
+	s.users++
+	return s.client, sync.OnceFunc(func() { c.done(h, s) }), nil
+}
+
+// done ends one use. A session that was forgotten meanwhile is closed by what forgot it.
+func (c *channels) done(h sandbox.Handle, s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.users--
+	if s.users > 0 || c.of[h] != s {
+		return
+	}
+	c.idle++
+	s.since = time.Now()
+	if s.end == nil {
+		s.end = time.AfterFunc(channelIdle, func() { c.expire(h, s) })
+	} else {
+		s.end.Reset(channelIdle)
+	}
+	if c.idle > maxIdleChannels {
+		c.forget(c.oldest())
+	}
+}
+
+// expire closes a session that is still idle.
+func (c *channels) expire(h sandbox.Handle, s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[h] == s && s.users == 0 && time.Since(s.since) >= channelIdle {
+		c.forget(h)
+	}
+}
+
+// oldest returns the sandbox whose session has been idle longest. The caller holds mu.
+func (c *channels) oldest() (h sandbox.Handle) {
+	var since time.Time
+	for of, s := range c.of {
+		if s.users == 0 && (since.IsZero() || s.since.Before(since)) {
+			h, since = of, s.since
+		}
+	}
+	return h
+}
+
+// forget closes a session, and waits for nothing. The caller holds mu.
+func (c *channels) forget(h sandbox.Handle) {
+	s := c.of[h]
+	if s == nil {
+		return
+	}
+	delete(c.of, h)
+	if s.users == 0 {
+		c.idle--
+		s.end.Stop()
+	}
+	c.closing.Go(func() { _ = s.client.Close() }) // it ends what was pending, whose callers see why
+}
+
+// leave closes the session with a sandbox, if there is one.
+func (c *channels) leave(h sandbox.Handle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(h)
+}
+
+// existing calls do with the session of a sandbox, if there is one.
+func (c *channels) existing(h sandbox.Handle, do func(*channel.Client)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.of[h]; s != nil {
+		do(s.client)
+	}
+}
+
+// close closes all sessions, and waits until they are.
+func (c *channels) close() {
+	c.mu.Lock()
+	c.closed = true
+	for h := range c.of {
+		c.forget(h)
+	}
+	c.mu.Unlock()
+	c.closing.Wait()
+}
+
+// openChannel returns a session with a sandbox, through its ledger's relay.
+func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
+	return channel.NewClient(channel.ClientConfig{
+		Name: providerName, Log: e.log.With("sandbox", h.SandboxID),
+		Dial: func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
+	})
+}
+
+// dialSandbox opens a carrier. A relay that does not answer is started, and asked once more.
+func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn, error) {
+	r := relayOf(h)
+	conn, err := e.linkToRelay(r).Dial(ctx, h.SandboxID)
+	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
+		return conn, err
+	}
+	if startErr := e.ensureRelay(ctx, r); startErr != nil {
+		return nil, errors.Join(err, startErr)
+	}
+	return e.linkToRelay(r).Dial(ctx, h.SandboxID)
+}

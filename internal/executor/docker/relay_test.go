@@ -1,0 +1,216 @@
+package docker_test
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func relayName(w *world) string { return "sandbox-" + w.ref.LedgerID + "-relay" }
+
+// channelOf returns where a sandbox's channel is on the host.
+func channelOf(t *testing.T, api *dockerapi.Client, h sandbox.Handle) string {
+	t.Helper()
+	c, err := api.ContainerInspect(t.Context(), name(h))
+	must(t, err)
+	for _, m := range c.Mounts {
+		if m.Destination == "/.sandbox-channel" {
+			if m.RW {
+				t.Error("the sandbox may write to its channel's directory")
+			}
+			return m.Source
+		}
+	}
+	t.Fatal("the sandbox has no channel")
+	return ""
+}
+
+// relayFiles lists the sandboxes that the relay has directories of.
+func relayFiles(t *testing.T, w *world) []string {
+	t.Helper()
+	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	var found []string
+	for _, l := range all {
+		if l.Kind == sandbox.LeftoverChannel {
+			found = append(found, l.SandboxID)
+		}
+	}
+	return found
+}
+
+func TestEachSandboxHasAChannelOfItsOwnThatGoesWithIt(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	one, two := w.spawn(t), w.spawn(t)
+	for _, h := range []sandbox.Handle{one, two} {
+		if dir := channelOf(t, api, h); path.Base(dir) != h.SandboxID {
+			t.Errorf("the channel of %s is %s", h.SandboxID, dir)
+		}
+		// Code of the sandbox sees that there is a socket, and can neither list nor make anything there.
+		out := w.exec(t, h, "sh", "-c", "cd /.sandbox-channel; stat -c '%a %u %F' channel.sock; ls . || echo unlisted; touch x || echo unwritten")
+		for _, want := range []string{"600 65533 socket", "unlisted", "unwritten"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in %q", want, out)
+			}
+		}
+	}
+	must(t, w.x.Kill(t.Context(), one))
+	if found := relayFiles(t, w); slices.Contains(found, one.SandboxID) || !slices.Contains(found, two.SandboxID) {
+		t.Errorf("the relay has %q", found)
+	}
+}
+
+func TestARelayThatIsGoneComesBackForTheNextSandbox(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	old := w.spawn(t)
+	grace := 0
+	for what, harm := range map[string]func() error{
+		"removed": func() error {
+			return api.ContainerRemove(t.Context(), relayName(w), dockerapi.ContainerRemoveOptions{Force: true})
+		},
+		"stopped": func() error {
+			return api.ContainerStop(t.Context(), relayName(w), dockerapi.StopOptions{Timeout: &grace})
+		},
+		"killed": func() error { return api.ContainerKill(t.Context(), relayName(w), "KILL") },
+		"paused": func() error { return api.ContainerPause(t.Context(), relayName(w)) },
+	} {
+		must(t, harm())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		spec := w.spec()
+		if err := w.x.Spawn(ctx, spec); err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if found := relayFiles(t, w); !slices.Contains(found, old.SandboxID) || !slices.Contains(found, spec.SandboxID) {
+			t.Errorf("%s: the relay has %q", what, found)
+		}
+		cancel()
+		must(t, w.x.Kill(t.Context(), spec.Handle))
+	}
+}
+
+func TestARelayKeepsTheRulesThatAreAudited(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	checked := 0
+	audit := func() (found []string) {
+		checks, err := w.x.Audit(t.Context(), w.ref.LedgerID)
+		must(t, err)
+		for _, c := range checks {
+			if c.Object != relayName(w) {
+				continue
+			}
+			checked++
+			if c.Verdict == sandbox.VerdictFinding {
+				found = append(found, c.Rule)
+			}
+		}
+		return found
+	}
+	if found := audit(); len(found) > 0 || checked == 0 {
+		t.Errorf("%d rules, broken: %q", checked, found)
+	}
+	c, err := api.ContainerInspect(t.Context(), relayName(w))
+	must(t, err)
+	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+	c.HostConfig.CapAdd, c.HostConfig.NetworkMode, c.HostConfig.Privileged = []string{"SYS_ADMIN"}, "bridge", true
+	c.HostConfig.Binds = []string{"/tmp:/host"}
+	c.Config.Entrypoint = []string{"/relay", "relay", "connect"}
+	_, err = api.ContainerCreate(t.Context(), c.Config, c.HostConfig, nil, nil, relayName(w))
+	must(t, err)
+	found := audit()
+	for _, rule := range []string{"5.5", "5.6", "R.1", "R.2", "R.3", "R.4"} {
+		if !slices.Contains(found, rule) {
+			t.Errorf("rule %s is not reported broken: %q", rule, found)
+		}
+	}
+}
+
+func TestARelayGoesWithTheLastEnvironmentOfItsLedger(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	second := w.ref
+	second.EnvironmentID = "docker-2"
+	must(t, w.x.Provision(t.Context(), second, w.environment()))
+	must(t, w.x.Deprovision(t.Context(), second))
+	if _, err := api.ContainerInspect(t.Context(), relayName(w)); err != nil {
+		t.Errorf("it went with the first: %v", err)
+	}
+	must(t, w.x.Deprovision(t.Context(), w.ref))
+	if left := leftovers(t, w.ref.LedgerID); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	kinds := func() (found []string) {
+		all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+		must(t, err)
+		for _, l := range all {
+			if strings.HasPrefix(string(l.Kind), "relay") || strings.HasPrefix(string(l.Kind), "channel") {
+				found = append(found, string(l.Kind))
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	if found := kinds(); len(found) > 0 {
+		t.Errorf("listed beside an environment: %q", found)
+	}
+	relay := sandbox.Leftover{Kind: sandbox.LeftoverRelay, Name: relayName(w), Handle: sandbox.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance}}
+	wantCode(t, w.x.RemoveLeftover(t.Context(), relay), sandbox.Conflict)
+	// The engine loses the environment, and keeps what was the relay's.
+	for _, left := range leftovers(t, w.ref.LedgerID) {
+		kind, object, _ := strings.Cut(left, " ")
+		switch {
+		case strings.Contains(left, "-relay"), strings.Contains(left, "-channels"):
+		case kind == "volume":
+			must(t, api.VolumeRemove(t.Context(), object, true))
+		case kind == "image":
+			_, err := api.ImageRemove(t.Context(), strings.Trim(object, "[]"), dockerapi.ImageRemoveOptions{Force: true})
+			must(t, err)
+		}
+	}
+	if found := kinds(); !slices.Equal(found, []string{"channels", "relay", "relay-image"}) {
+		t.Errorf("listed: %q", found)
+	}
+	must(t, w.x.RemoveLeftover(t.Context(), relay))
+	must(t, w.x.RemoveLeftover(t.Context(), relay))
+	if left := leftovers(t, w.ref.LedgerID); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestAChannelWithoutASandboxIsALeftover(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	living, dead := w.spawn(t), w.spawn(t)
+	must(t, api.ContainerRemove(t.Context(), name(dead), dockerapi.ContainerRemoveOptions{Force: true}))
+	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	must(t, err)
+	for _, l := range all {
+		if l.Kind != sandbox.LeftoverChannel {
+			continue
+		}
+		err := w.x.RemoveLeftover(t.Context(), l)
+		switch l.SandboxID {
+		case living.SandboxID:
+			wantCode(t, err, sandbox.Conflict)
+		case dead.SandboxID:
+			must(t, err)
+		}
+	}
+	if found := relayFiles(t, w); slices.Contains(found, dead.SandboxID) || !slices.Contains(found, living.SandboxID) {
+		t.Errorf("the relay has %q", found)
+	}
+	must(t, w.x.Kill(t.Context(), dead))
+}

@@ -1,0 +1,102 @@
+package docker
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// relayLeftovers returns the directories that a relay has for sandboxes, and where the engine has nothing else of the
+// ledger, the relay. Directories of a relay that does not run are left for later: it is started when it is needed.
+func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	parts, err := e.relayParts(ctx, ledgerID)
+	if err != nil || len(parts) == 0 {
+		return nil, err
+	}
+	r := relayRef{ledgerID, parts[0].Instance}
+	if used, err := e.hasOthers(ctx, r); err != nil || !used {
+		return parts, err
+	}
+	c, err := e.lookUpRelay(ctx, r)
+	if isCode(err, sandbox.NotFound) || err == nil && !c.State.Running {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	err = e.tellRelay(ctx, r, "list the channels of ledger "+ledgerID, func(ctx context.Context, c *relay.Client) (err error) {
+		ids, err = c.List(ctx)
+		return err
+	})
+	var list []sandbox.Leftover
+	for _, id := range ids {
+		list = append(list, sandbox.Leftover{Kind: sandbox.LeftoverChannel, Name: relay.SandboxDir(id),
+			Handle: sandbox.Handle{LedgerID: ledgerID, SandboxID: id, Instance: r.instance}})
+	}
+	return list, err
+}
+
+// relayParts lists the objects of a ledger's relay.
+func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+	parts, err := e.containersOf(ctx, ledgerID, roleRelay)
+	if err != nil {
+		return nil, err
+	}
+	labels := relayRef{ledgerID: ledgerID}.labels(roleChannels)
+	delete(labels, labelInstance)
+	volumes, err := fetch(ctx, e, read("list channels of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes.Volumes {
+		parts = append(parts, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+	}
+	labels[labelRole] = string(roleRelayCode)
+	images, err := fetch(ctx, e, read("list relay images of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
+	})
+	for _, img := range images {
+		parts = append(parts, leftover(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
+	}
+	return parts, err
+}
+
+// removeOfRelay removes a sandbox's directory, or the relay. Errors: Conflict while the sandbox's container exists, or
+// while the engine has anything else of the ledger.
+func (e *Executor) removeOfRelay(ctx context.Context, l sandbox.Leftover) error {
+	r := relayOf(l.Handle)
+	if err := r.check(); err != nil {
+		return err
+	}
+	if err := e.confirm(ctx, r.instance); err != nil {
+		return err
+	}
+	if l.Kind != sandbox.LeftoverChannel {
+		used, err := e.hasOthers(ctx, r)
+		if used {
+			return sandbox.Errorf(sandbox.Conflict, "docker: %s: the engine still has sandboxes or environments of ledger %s", l.Name, l.LedgerID)
+		}
+		if err != nil {
+			return err
+		}
+		return e.removeRelay(ctx, r)
+	}
+	if !idPattern.MatchString(l.SandboxID) {
+		return sandbox.Errorf(sandbox.Invalid, "docker: %s: %q is no id of a sandbox", l.Name, l.SandboxID)
+	}
+	_, err := e.lookUp(ctx, sandboxName(l.Handle))
+	switch {
+	case err == nil:
+		return sandbox.Errorf(sandbox.Conflict, "docker: %s: container %s uses it", l.Name, sandboxName(l.Handle))
+	case !isCode(err, sandbox.NotFound):
+		return err
+	}
+	return e.closeChannel(ctx, l.Handle)
+}
