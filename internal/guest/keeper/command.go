@@ -38,6 +38,7 @@ const killTime = 5 * time.Second
 type command struct {
 	id      string
 	spec    link.Command
+	in      *input     // nil without input
 	streams [2]*stream // nil with a log
 	log     *output.Ring
 	shell   shellstate.Collector
@@ -49,8 +50,7 @@ type command struct {
 	// killing is held while the tree is killed: until then the supervisor must stay, so that no descendant gets away.
 	killing sync.Mutex
 
-	mu     sync.Mutex // guards what follows
-	in     *input
+	mu     sync.Mutex   // guards what follows
 	result *wire.Result // once ended
 }
 
@@ -141,6 +141,7 @@ func (c *command) run(s starts) wire.Result {
 	}
 	child, pumps, err := c.start(s, out)
 	if err != nil {
+		c.stopInput()
 		_, _ = io.WriteString(out[1], "guest: cannot start "+c.spec.Path+": "+err.Error()+"\n") // as above
 		return c.counted(wire.Result{ExitCode: startCode(err), Duration: time.Since(began)})
 	}
@@ -152,9 +153,7 @@ func (c *command) run(s starts) wire.Result {
 	if err != nil {
 		r.ExitCode = exitKilled
 	}
-	if c.in != nil {
-		c.in.stop()
-	}
+	c.stopInput()
 	for _, p := range pumps {
 		p.end()
 	}
@@ -267,23 +266,18 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 		}
 	}
 	f.Files[0] = s.null
-	if c.spec.Stdin {
+	if c.in != nil {
 		r, w, err := pipe()
 		if err != nil {
 			return nil, pumps, err
 		}
 		theirs = append(theirs, r)
-		c.mu.Lock()
-		c.in = startInput(w, c.changed)
-		c.mu.Unlock()
+		c.in.begin(w)
 		f.Files[0] = r
 	}
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	child, err := fork.Start(f)
-	if err != nil && c.in != nil {
-		c.in.stop()
-	}
 	_ = s.dir.Close() // the command is there, or never will be
 	return child, pumps, err
 }
@@ -291,6 +285,12 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 // shellArgs are the arguments of a shell that runs the line and then tells of its state.
 func (c *command) shellArgs(pipe *os.File) ([]string, error) {
 	return shellstate.Command(c.spec.Args[0], fork.ExtraDescriptor, pipe)
+}
+
+func (c *command) stopInput() {
+	if c.in != nil {
+		c.in.stop()
+	}
 }
 
 // counted is a result with what the command wrote.

@@ -3,9 +3,12 @@
 package keeper_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -48,6 +51,31 @@ func TestCommandsRunAndReport(t *testing.T) {
 		if res, err := b.call(r, channel.Streams{}); err != nil || res.Problem != wire.ProblemInvalid {
 			t.Errorf("user %s: %+v, %v", user, res, err)
 		}
+	}
+}
+
+// Input may arrive before process 1 has made its command.
+func TestNoInputIsLostWhenManyCommandsStartAtOnce(t *testing.T) {
+	b := start(t, options{})
+	const clients, each = 16, 20
+	var all errgroup.Group
+	for client := range clients {
+		all.Go(func() error {
+			for i := range each {
+				want := fmt.Sprintf("%d of %d", i, client)
+				var out strings.Builder
+				r := channel.Request{ID: want, Op: channel.OpExec, Exec: &channel.Exec{
+					Args: []string{"cat"}, Cwd: "/workspace", Stdin: true, Timeout: 20 * time.Second}}
+				res, err := b.call(r, channel.Streams{Stdin: strings.NewReader(want), Stdout: &out})
+				if err != nil || res.ExitCode != 0 || out.String() != want {
+					return fmt.Errorf("cat of %q wrote %q: %+v, %v", want, out.String(), res, err)
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

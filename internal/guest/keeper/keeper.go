@@ -226,6 +226,9 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 	}
 	c := &command{id: m.ID, spec: *m.Command, ended: make(chan struct{})}
 	c.changed = func() { k.mark(c) }
+	if c.spec.Stdin {
+		c.in = newInput(c.changed)
+	}
 	switch {
 	case c.spec.Process && len(m.Files) == 2:
 		ring, err := output.MakeRing(m.Files[1], c.spec.Limits[0])
@@ -298,10 +301,7 @@ func (s *session) reader(m link.Message) {
 			}
 		}
 	case link.Input:
-		r.c.mu.Lock()
-		in := r.c.in
-		r.c.mu.Unlock()
-		if in != nil {
+		if in := r.c.in; in != nil {
 			in.put(m.Offsets[0], m.Data, m.EOF)
 		}
 	}

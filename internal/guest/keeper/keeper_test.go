@@ -150,8 +150,9 @@ func TestInputIsTakenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := startInput(w, func() {})
-	in.put(0, []byte("abc"), false)
+	in := newInput(func() {})
+	in.put(0, []byte("abc"), false) // before the command has begun
+	in.begin(w)
 	in.put(0, []byte("abcde"), false) // again, and more
 	in.put(9, []byte("x"), false)     // does not follow
 	in.put(5, []byte("fg"), true)

@@ -190,13 +190,13 @@ func (p *pump) join() {
 	_ = p.r.Close() // nothing is read any more
 }
 
-// input passes a command's input on.
+// input passes a command's input on. It takes some before the command has begun.
 type input struct {
-	w       *os.File
 	changed func()
 
 	mu     sync.Mutex // guards what follows
 	more   *sync.Cond
+	w      *os.File // once the command has begun
 	queue  []byte
 	queued int64 // the offset behind the queue
 	taken  int64
@@ -207,11 +207,18 @@ type input struct {
 // maxQueued bounds what waits for a command to read it, in bytes. The broker sends no more before some was taken.
 const maxQueued = 256 << 10
 
-func startInput(w *os.File, changed func()) *input {
-	in := &input{w: w, changed: changed}
+func newInput(changed func()) *input {
+	in := &input{changed: changed}
 	in.more = sync.NewCond(&in.mu)
-	go in.run() // ends when the input does, or with the command
 	return in
+}
+
+// begin writes the input to a file and closes that, until the input ends or stop is called.
+func (in *input) begin(w *os.File) {
+	in.mu.Lock()
+	in.w = w
+	in.mu.Unlock()
+	go in.run(w)
 }
 
 // put takes bytes from an offset on. Those that came before are left out, and those that do not follow are refused.
@@ -231,8 +238,8 @@ func (in *input) put(offset int64, p []byte, eof bool) {
 	in.more.Signal()
 }
 
-func (in *input) run() {
-	defer in.w.Close()
+func (in *input) run(w *os.File) {
+	defer w.Close()
 	for {
 		in.mu.Lock()
 		for len(in.queue) == 0 && !in.eof && !in.closed {
@@ -245,7 +252,7 @@ func (in *input) run() {
 		if last {
 			break
 		}
-		n, err := in.w.Write(p)
+		n, err := w.Write(p)
 		in.mu.Lock()
 		in.taken += int64(n)
 		in.closed = in.closed || err != nil
@@ -264,7 +271,9 @@ func (in *input) stop() {
 	defer in.mu.Unlock()
 	in.closed = true
 	in.more.Signal()
-	_ = in.w.SetWriteDeadline(time.Now()) // ends a write under way
+	if in.w != nil {
+		_ = in.w.SetWriteDeadline(time.Now()) // ends a write under way
+	}
 }
 
 func (in *input) state() (taken int64, closed bool) {
