@@ -91,7 +91,9 @@ func TestAnotherEngineNeverSaysThatASandboxIsGone(t *testing.T) {
 	w, between := newWorld(t, dockertest.Busybox(t)), newWire(t)
 	x := between.executor(t)
 	spec := w.spec()
-	must(t, x.Spawn(t.Context(), spec)) // the executor knows the engine now
+	must(t, w.x.Spawn(t.Context(), spec))
+	_, err := x.Inspect(t.Context(), spec.Handle) // the executor knows the engine now, and has no link to the relay
+	must(t, err)
 	r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
 	must(t, err)
 
@@ -111,6 +113,11 @@ func TestAnotherEngineNeverSaysThatASandboxIsGone(t *testing.T) {
 		}
 	}
 	between.another.Store(false)
+	res, err := x.Exec(t.Context(), spec.Handle, r)
+	must(t, err)
+	if res.ExitCode != 0 {
+		t.Errorf("a command on the engine that is its own: %+v", res)
+	}
 	o, err := x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
 	if o.State != sandbox.StateRunning {
@@ -122,6 +129,7 @@ func TestALostAnswerIsAnUnknownOutcomeAndCanBeRetried(t *testing.T) {
 	t.Parallel()
 	w, between := newWorld(t, dockertest.Busybox(t)), newWire(t)
 	x := between.executor(t)
+	must(t, x.Spawn(t.Context(), w.spec())) // starts the relay, by a call that hangs without its answer
 	spec := w.spec()
 	for _, lost := range []string{"POST /volumes/create", "POST /containers/create", "POST /start"} {
 		between.drop(lost)
@@ -131,7 +139,7 @@ func TestALostAnswerIsAnUnknownOutcomeAndCanBeRetried(t *testing.T) {
 	must(t, x.Spawn(t.Context(), spec))
 	list, err := x.List(t.Context(), w.ref.LedgerID)
 	must(t, err)
-	if len(list) != 1 || list[0].State != sandbox.StateRunning {
+	if len(list) != 2 || list[0].State != sandbox.StateRunning || list[1].State != sandbox.StateRunning {
 		t.Errorf("the retries made %+v", list)
 	}
 	between.drop("POST /pause")
