@@ -7,6 +7,7 @@ import (
 	"errors"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
@@ -94,6 +95,20 @@ func (e *Executor) lookUpRelay(ctx context.Context, r relayRef) (dockerapi.Conta
 
 // startRelay creates the container unless it is there, and starts it.
 func (e *Executor) startRelay(ctx context.Context, r relayRef) error {
+	return await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
+		err := e.tryRelay(ctx, r)
+		if isCode(err, sandbox.NotFound) { // another caller removed what was there, or has the name and no container yet
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// sharedLimit bounds the making of a container that several callers make and remove.
+const sharedLimit = 30 * time.Second
+
+// tryRelay is startRelay. Errors: NotFound when it came between two steps of another caller.
+func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 	p, err := e.guestFor(ctx, r.instance)
 	if err != nil {
 		return err

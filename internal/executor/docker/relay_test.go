@@ -2,11 +2,15 @@ package docker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
@@ -213,4 +217,27 @@ func TestAChannelWithoutASandboxIsALeftover(t *testing.T) {
 		t.Errorf("the relay has %q", found)
 	}
 	must(t, w.x.Kill(t.Context(), dead))
+}
+
+// Environments of a ledger come and go at once, some with the first or the last of all. Each engine call of one may
+// come between two of another.
+func TestEnvironmentsComeAndGoAtOnceOverOneRelay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	must(t, w.x.Deprovision(t.Context(), w.ref))
+	var all errgroup.Group
+	for n := range 4 {
+		all.Go(func() error {
+			ref := w.ref
+			ref.EnvironmentID = fmt.Sprint("at-once-", n)
+			for range 3 {
+				err := w.x.Provision(t.Context(), ref, w.environment())
+				if err = errors.Join(err, w.x.Deprovision(t.Context(), ref)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	must(t, all.Wait())
 }
