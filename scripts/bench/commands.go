@@ -37,7 +37,7 @@ const (
 	commandRate     = 300 // 1/s
 	commandCPU      = 3   // ms of the whole machine each
 	commandOwnCPU   = 1.5 // ms of the reconciler each
-	echoTarget      = 0.5 // of docker exec
+	echoTarget      = 5   // ms
 	unpackingTarget = 1.2 // of the engine's own
 )
 
@@ -140,8 +140,8 @@ func commands(ctx context.Context, s *stage, o options) (_ []result, err error) 
 	if err != nil {
 		return nil, err
 	}
-	results = append(results, atMost("64 KiB in and out of a command / docker exec", ours.Seconds()/plain.Seconds(), "ratio of p50", echoTarget,
-		fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(ours), milliseconds(plain))))
+	results = append(results, atMost("64 KiB in and out of a command over HTTP", milliseconds(ours), "ms, p50", echoTarget,
+		fmt.Sprintf("docker exec takes %.1f ms", milliseconds(plain))))
 	archive := archived("large", randomBytes(unpacked))
 	plain, ours, err = inTurns(unpackRounds,
 		func() error {

@@ -24,7 +24,7 @@ const (
 
 // Targets of memory, in MB.
 const (
-	insideTarget  = 12
+	insideTarget  = 10
 	channelTarget = 6
 )
 
