@@ -31,6 +31,9 @@ const (
 	OpSecrets Op = "secrets"
 	// OpSave packs a directory while no program of the sandbox runs.
 	OpSave Op = "save"
+	// OpAssign gives a sandbox of a warm pool to a lease, once. The result says that its deadline, config.json and variables
+	// are in force. Assigning again to the same lease succeeds; to another one, it is ProblemConflict.
+	OpAssign Op = "assign"
 	// OpUsage writes a wire.Usage, as JSON.
 	OpUsage Op = "usage"
 	// OpShutdown ends the sandbox at once. There is no answer: the carrier breaks.
@@ -48,6 +51,7 @@ type Request struct {
 	File   *wire.FileRequest `json:"file,omitempty"`   // of OpFile
 	Save   *Save             `json:"save,omitempty"`   // of OpSave
 	Port   int               `json:"port,omitempty"`   // of OpPort
+	Lease  *wire.Lease       `json:"lease,omitempty"`  // of OpAssign
 	// ReportData asks for the fingerprint of /data and the CPU time in the result.
 	ReportData bool `json:"report_data,omitempty"`
 }

@@ -28,7 +28,7 @@ const (
 	Path = Dir + "/guest"
 	// SecretsDir is where it puts secrets, a directory in memory.
 	SecretsDir = "/run/secrets"
-	// LeaseDir is where a sandbox of a warm pool finds wire.LeaseFile, on a read-only mount.
+	// LeaseDir is where process 1 of a sandbox of a warm pool keeps wire.LeaseFile. No code of the sandbox can enter it.
 	LeaseDir = "/.sandbox-lease"
 	// EgressDir is where a sandbox whose network is restricted finds the gateway's socket, on a
 	// read-only mount, and ProxyAddress where its programs find the proxy.

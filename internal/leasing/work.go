@@ -282,20 +282,19 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 	return out
 }
 
-// assign gives a sandbox from a pool to its lease. What it begins with is read while its backend wakes it.
+// assign wakes a sandbox from a pool and gives it to its lease. What it begins with is read meanwhile.
 func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
-	if out.err = x.Assign(bounded, e.spec(&t.row)); out.err != nil {
-		return out
-	}
 	var (
 		own     endowment
 		readErr error
 		reading sync.WaitGroup
 	)
 	reading.Go(func() { own, readErr = e.endowmentOf(ctx, &t.row) })
-	out.err = x.Wake(bounded, h)
+	if out.err = x.Wake(bounded, h); out.err == nil {
+		out.err = x.Assign(bounded, e.spec(&t.row))
+	}
 	reading.Wait()
 	if out.err == nil {
 		out.err = readErr

@@ -152,11 +152,10 @@ type Lifecycle interface {
 	Spawn(ctx context.Context, spec SandboxSpec) error
 	// Sleep puts it to rest. Asleep is success. Errors: NotFound, Failed.
 	Sleep(ctx context.Context, h Handle, mode SleepMode) error
-	// Assign tells a sandbox that was made for a warm pool (a spec without an agent) whose it is from
-	// now on: the spec's agent and config, and its deadline where that is earlier than the one it was
-	// made with. It starts nothing; the sandbox knows before the first command after its next Wake.
-	// Assigning again, to the same lease, is success. Errors: NotFound, Failed, Conflict when it was
-	// not made for a pool.
+	// Assign tells a sandbox that is awake and was made for a warm pool (a spec without an agent) whose it is from now on: the
+	// spec's agent and config, and its deadline where that is earlier than the one it was made with. When it returns, they
+	// are in force, and stay so after a stop. Assigning again, to the same lease, is success. Errors: NotFound, Failed,
+	// Conflict with ReasonInvalidState when the sandbox is asleep, was not made for a pool or is another lease's.
 	Assign(ctx context.Context, spec SandboxSpec) error
 	// Wake makes it take commands again. Awake is success. Errors: NotFound, with ReasonPartMissing when only
 	// a part of it is there, such as a container without its network, which is not made again; Failed.

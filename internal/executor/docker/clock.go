@@ -15,8 +15,10 @@ import (
 // it can read itself.
 
 const (
-	// clockAge is how long the engine's clock is known for, once it was read.
-	clockAge = time.Minute
+	// clockAge is how long the engine's clock is known for, once it was read. An engine of this machine shares its time since
+	// boot, which counts first, so its clock may be older.
+	clockAge      = time.Minute
+	localClockAge = time.Hour
 	// clockStep is how far this machine's clock may be set meanwhile.
 	clockStep = time.Second
 )
@@ -57,8 +59,15 @@ func (e *Executor) knownTime(instance string) (time.Time, bool) {
 	now := time.Now()
 	passed := now.Sub(c.at)                             // by a monotonic clock
 	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the clock that shows the time
-	return c.said.Add(passed), ok && passed < clockAge && stepped.Abs() < clockStep
+	limit := clockAge
+	if e.isLocal() {
+		limit = localClockAge
+	}
+	return c.said.Add(passed), ok && passed < limit && stepped.Abs() < clockStep
 }
+
+// isLocal reports whether the engine's socket is a file of this machine.
+func (e *Executor) isLocal() bool { return strings.HasPrefix(e.api.DaemonHost(), "unix://") }
 
 // endOf returns the moment of a specification's deadline on this machine. It must be asked as soon as the
 // specification comes.
@@ -77,7 +86,7 @@ func (e *Executor) endsAt(ctx context.Context, instance string, end time.Time) (
 	}
 	left := time.Until(end)
 	ends := wire.Ends{At: now.Add(left).UTC(), Left: left}
-	if strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+	if e.isLocal() {
 		ends.Boot, ends.SinceBoot = bootOfHost(left)
 	}
 	return ends, nil

@@ -106,7 +106,6 @@ func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels ma
 	if err != nil {
 		return err
 	}
-	e.learnVolumes(labels[labelInstance], v)
 	return e.checkLabels("volume", name, v.Labels, labels)
 }
 

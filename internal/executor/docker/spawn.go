@@ -321,7 +321,7 @@ func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut, channelDir string)
 		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
 	}
 	if pooled(spec) {
-		mounts = append(mounts, leaseMount(spec.Handle, true))
+		mounts = append(mounts, leaseMount(spec.Handle))
 	}
 	h := &dockerapi.HostConfig{
 		Mounts:        mounts,

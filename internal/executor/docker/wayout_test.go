@@ -86,8 +86,8 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 	pooled.LeaseID, pooled.AgentDID, pooled.Generation, pooled.Config = "", "", 0, nil
 	must(t, r.x.Spawn(t.Context(), pooled))
 	must(t, r.x.Sleep(t.Context(), spec.Handle, sandbox.SleepPause))
-	must(t, r.x.Assign(t.Context(), spec))
 	must(t, r.x.Wake(t.Context(), spec.Handle))
+	must(t, r.x.Assign(t.Context(), spec))
 	r.wantOut(t, spec.Handle, "once it is assigned", true)
 	var opened []audit.Record
 	eventually(t, "the log has the connection", func() bool {

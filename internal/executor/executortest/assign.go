@@ -14,6 +14,8 @@ func testAssign(t *testing.T, cfg Config) {
 		"a pool's sandbox learns whose it is, asleep by stop":  func(t *testing.T, w *world) { assignAsleep(t, w, sandbox.SleepStop) },
 		"a pool's sandbox learns whose it is, awake":           assignAwake,
 		"assigning an absent sandbox":                          assignUnknown,
+		"assigning what is asleep":                             assignSleeping,
+		"a sandbox takes one lease":                            assignTwice,
 		"a sandbox that was not made for a pool is refused":    assignLeased,
 		"an earlier deadline holds":                            assignEarlier,
 		"a later deadline does not":                            assignLater,
@@ -50,24 +52,18 @@ func (w *world) spawnPooled(t *testing.T, change ...func(*sandbox.SandboxSpec)) 
 
 func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 	w.needPool(t)
-	asleep := sandbox.StateStopped
-	if mode == sandbox.SleepPause {
-		if asleep = sandbox.StatePaused; !w.x.Capabilities().Pause {
-			t.Skip("the backend cannot pause")
-		}
+	if mode == sandbox.SleepPause && !w.x.Capabilities().Pause {
+		t.Skip("the backend cannot pause")
 	}
 	byMode := func(s *sandbox.SandboxSpec) { s.SleepMode = mode }
 	spec := w.spawnPooled(t, byMode)
 	byMode(&spec)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
-	for range 2 {
-		must(t, w.x.Assign(t.Context(), spec))
-		w.wantState(t, spec.Handle, asleep)
-	}
 	must(t, w.x.Wake(t.Context(), spec.Handle))
-	w.wantLease(t, spec)
-	must(t, w.x.Assign(t.Context(), spec)) // its answer may have been lost
-	w.wantLease(t, spec)
+	for range 2 { // an answer may have been lost
+		must(t, w.x.Assign(t.Context(), spec))
+		w.wantLease(t, spec)
+	}
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
 	must(t, w.x.Wake(t.Context(), spec.Handle))
 	w.wantLease(t, spec)
@@ -91,8 +87,34 @@ func assignAwake(t *testing.T, w *world) {
 	w.needPool(t)
 	spec := w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), spec))
-	must(t, w.x.Wake(t.Context(), spec.Handle))
 	w.wantLease(t, spec)
+}
+
+func assignSleeping(t *testing.T, w *world) {
+	w.needPool(t)
+	spec := w.spawnPooled(t)
+	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
+	wantError(t, w.x.Assign(t.Context(), spec), sandbox.Conflict, sandbox.ReasonInvalidState)
+	w.wantState(t, spec.Handle, sandbox.StateStopped)
+}
+
+func assignTwice(t *testing.T, w *world) {
+	w.needPool(t)
+	spec := w.spawnPooled(t)
+	must(t, w.x.Assign(t.Context(), spec))
+	other := spec
+	other.LeaseID, other.AgentDID = "did:plc:other::"+spec.EnvironmentID, "did:plc:other"
+	for _, mode := range []sandbox.SleepMode{"", sandbox.SleepStop} {
+		if mode != "" {
+			must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
+			must(t, w.x.Wake(t.Context(), spec.Handle))
+		}
+		wantError(t, w.x.Assign(t.Context(), other), sandbox.Conflict, sandbox.ReasonInvalidState)
+		w.wantLease(t, spec)
+	}
+	other = spec
+	other.Generation++
+	wantError(t, w.x.Assign(t.Context(), other), sandbox.Conflict, sandbox.ReasonInvalidState)
 }
 
 func assignUnknown(t *testing.T, w *world) {
@@ -114,8 +136,8 @@ func assignEarlier(t *testing.T, w *world) {
 	spec := w.spawnPooled(t)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
 	deadlineIn(4 * time.Second)(&spec)
-	must(t, w.x.Assign(t.Context(), spec))
 	must(t, w.x.Wake(t.Context(), spec.Handle))
+	must(t, w.x.Assign(t.Context(), spec))
 	w.wantState(t, spec.Handle, sandbox.StateRunning)
 	w.awaitStopped(t, spec.Handle)
 	if early := time.Until(spec.Deadline); early > 0 {
@@ -126,7 +148,7 @@ func assignEarlier(t *testing.T, w *world) {
 func assignLater(t *testing.T, w *world) {
 	w.needPool(t)
 	w.needExec(t)
-	spec := w.spawnPooled(t, deadlineIn(3*time.Second)) // the agent's is in an hour
+	spec := w.spawnPooled(t, deadlineIn(8*time.Second)) // the agent's is in an hour
 	must(t, w.x.Assign(t.Context(), spec))
 	w.awaitStopped(t, spec.Handle)
 }

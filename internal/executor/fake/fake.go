@@ -274,6 +274,10 @@ func (x *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
 		return notFound(spec.Handle)
 	case !b.pooled:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s was not made for a pool", spec.SandboxID).WithReason(sandbox.ReasonInvalidState)
+	case b.obs.State != sandbox.StateRunning:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", spec.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
+	case b.spec.AgentDID != "" && (b.spec.LeaseID != spec.LeaseID || b.spec.Generation != spec.Generation):
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is assigned to %s", spec.SandboxID, b.spec.LeaseID).WithReason(sandbox.ReasonInvalidState)
 	}
 	if b.spec.Deadline.Before(spec.Deadline) {
 		spec.Deadline = b.spec.Deadline

@@ -67,6 +67,8 @@ func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, 
 	case channel.OpEnd:
 		res, _ := refusal(b.keeper.ask(ctx, link.Message{Kind: link.End, ID: r.ID}))
 		return res
+	case channel.OpAssign:
+		return b.assign(ctx, r)
 	case channel.OpPort:
 		return awaitPort(ctx, r.Port)
 	case channel.OpPut, channel.OpGet, channel.OpFile, channel.OpSecrets:
@@ -95,6 +97,20 @@ func invalid(message string) wire.Result {
 	return wire.Result{Problem: wire.ProblemInvalid, Message: message}
 }
 
+// assign gives the sandbox to a lease. Commands that start after the answer have its variables.
+func (b *broker) assign(ctx context.Context, r channel.Request) wire.Result {
+	if r.Lease == nil {
+		return invalid("a lease is missing")
+	}
+	if res, refused := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Assign, Lease: r.Lease})); refused {
+		return res
+	}
+	if err := lease.SetEnviron(r.Lease.Env); err != nil {
+		return failure(err)
+	}
+	return wire.Result{}
+}
+
 // save packs a directory while the programs stand still.
 func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) wire.Result {
 	s := channel.Save{}
@@ -115,7 +131,7 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 const (
 	// portPause is how often a port is tried again.
 	portPause = 50 * time.Millisecond
-	// readyLimit bounds the wait for process 1 at the start of a sandbox, or for its lease.
+	// readyLimit bounds the wait for process 1 at the start of a sandbox.
 	readyLimit = 5 * time.Second
 	readyPause = 2 * time.Millisecond
 )
@@ -137,13 +153,12 @@ func awaitPort(ctx context.Context, port int) wire.Result {
 	}
 }
 
-// awaitReady returns once process 1 is ready, and has taken its lease over where there is one.
+// awaitReady returns once process 1 is ready.
 func awaitReady(ctx context.Context) error {
 	for limit := time.Now().Add(readyLimit); ; {
-		_, err := os.Stat(lease.File)
-		name, readErr := os.ReadFile("/proc/1/comm")
-		if readErr == nil && (string(name) == "sandbox-leased\n" || string(name) == "sandbox-ready\n" && err != nil) {
-			return nil //nolint:nilerr // the first error says that there is no lease
+		name, err := os.ReadFile("/proc/1/comm")
+		if err == nil && string(name) == "sandbox-ready\n" {
+			return nil
 		}
 		if time.Now().After(limit) {
 			return fmt.Errorf("process 1 of the sandbox is not ready: it is %q", name)

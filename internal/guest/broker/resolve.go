@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
@@ -47,9 +46,7 @@ func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, er
 			return c, nil, err
 		}
 	}
-	if c.Env, err = environ(e.Env); err != nil {
-		return c, nil, err
-	}
+	c.Env = environ(e.Env)
 	defer func() {
 		if err != nil {
 			link.CloseAll(lent)
@@ -91,10 +88,10 @@ func (b *broker) user(text string) (uid, gid int, err error) {
 }
 
 // environ returns the sandbox's own variables, and others that replace them.
-func environ(more map[string]string) ([]string, error) {
-	env, err := lease.Environ()
-	if err != nil || len(more) == 0 {
-		return env, err
+func environ(more map[string]string) []string {
+	env := os.Environ()
+	if len(more) == 0 {
+		return env
 	}
 	merged := make([]string, 0, len(env)+len(more))
 	for _, v := range env {
@@ -106,7 +103,7 @@ func environ(more map[string]string) ([]string, error) {
 	for name, value := range more {
 		merged = append(merged, name+"="+value)
 	}
-	return merged, nil
+	return merged
 }
 
 // findProgram finds the working directory and the program. What is not found is no error, but how the command ends.

@@ -36,7 +36,9 @@ type keeper struct {
 	// fault is called with each message; tests fail in it.
 	fault func(link.Message)
 	// exit ends the sandbox.
-	exit   func()
+	exit func()
+	// assign gives the sandbox to a lease; nil where it takes none.
+	assign func(*wire.Lease) link.Message
 	still  *still
 	memory *memory.Tidier
 	broker atomic.Int64 // its pid, 0 when it does not run
@@ -156,6 +158,8 @@ func (s *session) handle(m link.Message) {
 		s.reader(m)
 	case link.End:
 		go s.end(m) // ends once the command has
+	case link.Assign:
+		go s.assign(m) // ends once the lease is in force or refused
 	case link.Freeze:
 		go s.freeze(m) // ends within the limit
 	case link.Thaw:

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -252,31 +251,6 @@ func TestProgramsThatKeepTooMuchAreEnded(t *testing.T) {
 	}
 	if out, _, _ := b.run(t, "rm /workspace/f*; echo removed"); out != "removed\n" {
 		t.Errorf("%q", out)
-	}
-}
-
-// TestASandboxOfAPoolWaitsForItsLease gives the lease once the sandbox runs.
-func TestASandboxOfAPoolWaitsForItsLease(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b := start(t, options{keep: []string{"-pooled"}, run: []string{"-v", dir + ":" + guest.LeaseDir + ":ro"}})
-	deadline := time.Now().Add(time.Minute)
-	lease, err := json.Marshal(wire.Lease{
-		Env: map[string]string{"LEASED": "yes"}, Config: "{}", Deadline: deadline, Ends: wire.Ends{At: deadline, Left: time.Minute},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	written := filepath.Join(dir, "new")
-	err = os.WriteFile(written, lease, 0o644)
-	if err = errors.Join(err, os.Rename(written, filepath.Join(dir, wire.LeaseFile))); err != nil {
-		t.Fatal(err)
-	}
-	out, _, _ := b.run(t, "cat /proc/1/comm; echo $LEASED; cat config.json; stat -c %u config.json")
-	if want := fmt.Sprintf("sandbox-leased\nyes\n{}%d\n", user); out != want {
-		t.Errorf("%q, want %q", out, want)
 	}
 }
 

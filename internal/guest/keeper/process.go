@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -29,10 +29,8 @@ const (
 	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped of one that was stopped.
 	exitDeadline = 124
 	exitStopped  = 143
-	// readyName is the name that process 1 takes once commands may run; it fits the 15 bytes of comm. leasedName is the
-	// name that it takes once it has taken its lease over.
-	readyName  = "sandbox-ready"
-	leasedName = "sandbox-leased"
+	// readyName is the name that process 1 takes once commands may run; it fits the 15 bytes of comm.
+	readyName = "sandbox-ready"
 	// nice lowers the priority of commands below that of process 1 and its broker.
 	nice = 10
 	// reserve is how many of the sandbox's processes its own user may not have: threads of process 1 and its broker, and
@@ -52,10 +50,10 @@ type Config struct {
 	Ends     wire.Ends
 	Config   string // content of config.json
 	Egress   string // wire.Egress as JSON, "" without
-	Pooled   bool
-	Disk     int64 // bytes, 0 without a limit
-	PIDs     int   // of the sandbox, 0 when not known
-	OwnUID   bool  // no other sandbox has the user
+	Pooled   bool   // it waits for its lease
+	Disk     int64  // bytes, 0 without a limit
+	PIDs     int    // of the sandbox, 0 when not known
+	OwnUID   bool   // no other sandbox has the user
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
 	Channel   string
@@ -104,6 +102,11 @@ func prepare(cfg Config) error {
 	if err := restoreModes(modes, to); err != nil {
 		return err
 	}
+	if cfg.Pooled {
+		if err := ownLeaseDir(guest.LeaseDir); err != nil {
+			return err
+		}
+	}
 	if err := drop(); err != nil {
 		return err
 	}
@@ -132,6 +135,7 @@ type process struct {
 	stop      chan os.Signal
 	null      *os.File
 	keeper    *keeper
+	assigned  assignment
 	diskEnded atomic.Int64
 }
 
@@ -140,6 +144,12 @@ func (p *process) run() error {
 		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 	}, nil, func() { os.Exit(exitStopped) })
+	p.keeper.assign = p.assign
+	if p.cfg.Pooled {
+		if err := p.resume(); err != nil {
+			return err
+		}
+	}
 	if p.cfg.Disk > 0 {
 		p.watchDisk()
 	}
@@ -147,11 +157,6 @@ func (p *process) run() error {
 	go p.keepBroker()
 	if err := setName(readyName); err != nil {
 		return err
-	}
-	if p.cfg.Pooled {
-		if err := p.awaitLease(); err != nil {
-			return err
-		}
 	}
 	<-p.stop
 	p.terminate()
@@ -166,31 +171,6 @@ func (p *process) processes(uid int) uint64 {
 		return 0
 	}
 	return uint64(max(p.cfg.PIDs-reserve, p.cfg.PIDs/2, 1))
-}
-
-// awaitLease waits for the sandbox's lease and takes it over.
-func (p *process) awaitLease() error {
-	l := lease.Read()
-	for ; l == nil; l = lease.Read() {
-		select {
-		case <-p.stop:
-			os.Exit(exitStopped)
-		case <-time.After(lease.Pause):
-		}
-	}
-	clocks, err := deadline.ReadClocks()
-	if err != nil {
-		return err
-	}
-	if left := clocks.Left(l.Ends); left < clocks.Left(p.cfg.Ends) { // never later than what it began with
-		if err := p.timer.Set(left); err != nil {
-			return err
-		}
-	}
-	if err := asSandbox(p.cfg, func() error { return writeConfig(l.Config) }); err != nil {
-		return fmt.Errorf("write %s: %w", configFile, err)
-	}
-	return setName(leasedName)
 }
 
 // awaitEnd ends the sandbox once the relay has written the file for that.

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package lease reads whose a sandbox of a warm pool is.
+// Package lease knows where a sandbox of a warm pool keeps whose it is.
 package lease
 
 import (
@@ -48,10 +48,18 @@ func Environ() ([]string, error) {
 		}
 		return os.Environ(), nil
 	}
-	for name, value := range l.Env {
-		if err := os.Setenv(name, value); err != nil {
-			return nil, err
-		}
+	if err := SetEnviron(l.Env); err != nil {
+		return nil, err
 	}
 	return os.Environ(), nil
+}
+
+// SetEnviron sets variables of this process, which are those of commands.
+func SetEnviron(env map[string]string) error {
+	for name, value := range env {
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
 }

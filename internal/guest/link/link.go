@@ -32,6 +32,8 @@ const (
 	Input  Kind = "input"
 	// End ends a command, and is answered once it has ended.
 	End Kind = "end"
+	// Assign gives the sandbox to a lease, and is answered once that is in force.
+	Assign Kind = "assign"
 	// Freeze stops all programs of the sandbox, Thaw continues them.
 	Freeze Kind = "freeze"
 	Thaw   Kind = "thaw"
@@ -63,6 +65,8 @@ type Message struct {
 	EOF     bool     `json:"eof,omitempty"`
 	// All makes Freeze end all programs first.
 	All bool `json:"all,omitempty"`
+	// Lease is whose the sandbox is from Assign on.
+	Lease *wire.Lease `json:"lease,omitempty"`
 	// Op is the operation of Begin, and Began is what the journal knows of one of the same id.
 	Op    string  `json:"op,omitempty"`
 	Began *Record `json:"began,omitempty"`

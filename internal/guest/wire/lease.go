@@ -2,12 +2,14 @@ package wire
 
 import "time"
 
-// LeaseFile is the name of the file, in a directory that sandboxed code cannot write, that tells a
-// sandbox of a warm pool whose it is. It appears once, complete, and does not change.
+// LeaseFile is the name of the file that says whose a sandbox of a warm pool is, in a directory that sandboxed code cannot
+// write. It appears once, complete, and does not change.
 const LeaseFile = "lease.json"
 
-// Lease is the content of LeaseFile.
+// Lease is the content of LeaseFile, and what an assignment carries.
 type Lease struct {
+	// ID names the lease and its generation. A sandbox takes no other one afterwards.
+	ID string `json:"id,omitempty"`
 	// Env is set in every command, beside the sandbox's own variables.
 	Env map[string]string `json:"env"`
 	// Config is the content of /workspace/config.json.
@@ -16,6 +18,8 @@ type Lease struct {
 	// earlier releases know no Ends.
 	Deadline time.Time `json:"deadline"`
 	Ends     Ends      `json:"ends"`
+	// Sync: the file must outlive a crash of the machine.
+	Sync bool `json:"sync,omitempty"`
 }
 
 // Ends is a sandbox's deadline by clocks that process 1 can read. The ledger's clock is not one of them: it may be

@@ -69,7 +69,7 @@ func main() {
 		disk    = flags.Int64("disk", 0, "how many bytes /workspace and /data may take together; 0 is any number")
 		config  = flags.String("config", "", "content of /workspace/config.json")
 		egress  = flags.String("egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
-		pooled  = flags.Bool("pooled", false, "wait for the file that says whose the sandbox is")
+		pooled  = flags.Bool("pooled", false, "the sandbox waits in a warm pool for its lease")
 		id      = flags.String("id", "", "id of the command")
 		stdout  = flags.Int64("stdout", 0, "how much of its standard output is known")
 		stderr  = flags.Int64("stderr", 0, "how much of its standard error is known")
