@@ -72,17 +72,21 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 	return b, nil
 }
 
-// bring brings an accepted lease to where its sandbox can be used. What a pool has lost meanwhile is
-// made anew, as without a pool.
+// poolTries is how many sandboxes of a pool an acquire tries before it makes one.
+const poolTries = 2
+
+// bring brings an accepted lease to where its sandbox can be used. In place of what a pool has lost it takes the next one,
+// and in the end makes one, as without a pool.
 func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
-	got, err := e.bringOnce(ctx, b)
-	if !errors.Is(err, errLostFromPool) {
-		return got, err
+	for try := 1; ; try++ {
+		got, err := e.bringOnce(ctx, b)
+		if !errors.Is(err, errLostFromPool) {
+			return got, err
+		}
+		if b, err = e.accept(ctx, a, try < poolTries); err != nil {
+			return sandbox.Acquired{}, err
+		}
 	}
-	if b, err = e.accept(ctx, a, false); err != nil {
-		return sandbox.Acquired{}, err
-	}
-	return e.bringOnce(ctx, b)
 }
 
 // bringLater does so for nobody who waits. Should this process die, the loop does.
@@ -214,9 +218,9 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 // step, nil where that has to wait.
 func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
 	accepted := map[string]any{"owner": s.Owner, "generation": s.Generation}
-	store, first := tx.CreateSandbox, actSpawn
+	store, first, awake := tx.CreateSandbox, actSpawn, false
 	if warm {
-		if row, err = takeFromPool(tx, s, env); err != nil {
+		if row, awake, err = takeFromPool(tx, s, env); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -231,6 +235,9 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox
 	}
 	if t, err = e.take(tx, row, first); err != nil {
 		return nil, nil, err
+	}
+	if t != nil {
+		t.awake = awake
 	}
 	return t, row, store(row)
 }

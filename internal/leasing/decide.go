@@ -75,7 +75,7 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 	}
 	due := expiresAt(s, held, now)
 	if pooled(s) {
-		if s.Phase == sandbox.PhaseAwake {
+		if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
 			return actSleep, now, nil
 		}
 		return actNone, due, nil

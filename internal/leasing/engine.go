@@ -193,6 +193,7 @@ const (
 	spawnTimeout    = 90 * time.Second
 	killTimeout     = 60 * time.Second
 	restTimeout     = 30 * time.Second // stop grants 10 s
+	answerTimeout   = 5 * time.Second  // of a sandbox that is awake
 	inspectTimeout  = 10 * time.Second
 	sampleTimeout   = 2 * time.Second
 

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// A warm pool's sandboxes are rows without a lease. They are spawned, put to sleep at once, end by
+// A warm pool's sandboxes are rows without a lease. They are spawned, put to sleep at once unless the pool runs, end by
 // the pool's ttl, and are worked on like all others; TendPools only decides how many there are. An
 // acquire takes one by giving its row to the lease: from then on it is that lease's generation.
 
@@ -19,6 +19,16 @@ const poolOwner = "pool"
 
 // pooled reports whether a sandbox waits in a pool, for nobody yet.
 func pooled(s *ledger.Sandbox) bool { return s.LeaseID == nil }
+
+// restsAtOnce is sleep_after of a sandbox that waits asleep; one that waits awake has 0, which is never.
+const restsAtOnce = ledger.Span(1)
+
+func poolSleepAfter(p *sandbox.WarmPool) ledger.Span {
+	if p.Runs() {
+		return 0
+	}
+	return restsAtOnce
+}
 
 // unassigned reports whether a sandbox was taken from a pool and does not know it yet.
 func unassigned(s *ledger.Sandbox) bool {
@@ -52,7 +62,11 @@ func (e *Engine) TendPools(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if p := planPool(&envs[i], rows, restored, tx.Now); len(p.end) > 0 || p.begin > 0 {
+			demand, err := poolDemand(tx, &envs[i])
+			if err != nil {
+				return err
+			}
+			if p := planPool(&envs[i], rows, demand, restored, tx.Now); len(p.end) > 0 || p.begin > 0 {
 				todo = append(todo, envs[i].ID)
 			}
 		}
@@ -78,7 +92,11 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 	if err != nil {
 		return err
 	}
-	p := planPool(env, rows, restored, tx.Now)
+	demand, err := poolDemand(tx, env)
+	if err != nil {
+		return err
+	}
+	p := planPool(env, rows, demand, restored, tx.Now)
 	for _, x := range p.end {
 		if err := e.endLease(tx, x.row, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now}); err != nil {
 			return err
@@ -98,7 +116,7 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 // beginPooled makes the row of one more sandbox that waits.
 func (e *Engine) beginPooled(tx *ledger.Tx, env *ledger.Environment) error {
 	s := e.newSandbox(tx.Now, env, env.Spec, sandbox.Acquire{Owner: poolOwner}, nil, 0)
-	s.PooledAt, s.SleepAfter = tx.Now, 0
+	s.PooledAt, s.SleepAfter = tx.Now, poolSleepAfter(env.Spec.WarmPool)
 	// Whoever takes it, however late, still has the environment's whole max_lifetime before it.
 	s.TTL = ledger.SpanOf(env.Spec.WarmPool.TTL)
 	s.MaxLifetime = s.TTL + ledger.SpanOf(env.Spec.MaxLifetime)
@@ -120,9 +138,10 @@ type pooledEnd struct {
 	reason string
 }
 
-// planPool compares a pool's rows with what its environment wants, on a ledger that was last restored at a moment. Pure.
-func planPool(env *ledger.Environment, rows []ledger.Sandbox, restored, now ledger.Time) (p poolPlan) {
-	size, why := poolSize(env)
+// planPool compares a pool's rows with what its environment wants after a demand, on a ledger that was last restored at a
+// moment. Pure.
+func planPool(env *ledger.Environment, rows []ledger.Sandbox, demand int64, restored, now ledger.Time) (p poolPlan) {
+	size, why := poolSize(env, demand)
 	var kept []*ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
@@ -164,8 +183,8 @@ func beingMade(rows []*ledger.Sandbox) bool {
 	return false
 }
 
-// poolSize is how many sandboxes an environment wants to wait, and why no more.
-func poolSize(env *ledger.Environment) (int64, string) {
+// poolSize is how many sandboxes an environment wants to wait after a demand, and why no more.
+func poolSize(env *ledger.Environment, demand int64) (int64, string) {
 	switch w := env.Spec.WarmPool; {
 	case isUnmade(env):
 		return 0, "its environment is being created"
@@ -174,8 +193,30 @@ func poolSize(env *ledger.Environment) (int64, string) {
 	case w == nil:
 		return 0, "its environment has no warm pool any more"
 	default:
-		return w.Size, fmt.Sprintf("its warm pool has a size of %d", w.Size)
+		size := w.SizeFor(demand)
+		return size, fmt.Sprintf("its warm pool has a size of %d", size)
 	}
+}
+
+// poolDemand is how many leases of an environment began close together lately, 0 where its pool does not grow.
+func poolDemand(tx *ledger.Tx, env *ledger.Environment) (int64, error) {
+	if w := env.Spec.WarmPool; w == nil || w.MaxSize <= w.Size {
+		return 0, nil
+	}
+	begun, err := tx.LeasesBegun(env.ID, tx.Now.Add(-ledger.SpanOf(sandbox.PoolDemandMemory)))
+	return mostWithin(begun, ledger.SpanOf(sandbox.PoolDemandWindow)), err
+}
+
+// mostWithin returns how many of the moments, in order, lie at most within a span of each other.
+func mostWithin(at []ledger.Time, within ledger.Span) int64 {
+	most, first := 0, 0
+	for i := range at {
+		for at[first].Add(within) < at[i] {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return int64(most)
 }
 
 // outdated says why a waiting sandbox is not what a lease would be given now, "" if it is. What one agent has used
@@ -197,6 +238,10 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) 
 		return changed("network")
 	case !s.Egress.Equal(env.Spec.EgressRules()):
 		return changed("egress")
+	case env.Spec.WarmPool != nil && s.SleepAfter != poolSleepAfter(env.Spec.WarmPool):
+		return changed("mode of the warm pool")
+	case s.SleepAfter == 0 && s.Phase == sandbox.PhaseAsleep:
+		return "it is asleep, and its warm pool keeps sandboxes awake"
 	case s.SleepMode != env.Spec.SleepMode:
 		return changed("sleep mode")
 	case s.Confinement != env.Spec.Confinement:
@@ -238,10 +283,11 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 		return nil, nil
 	}
 	n, err := tx.PoolCounts(env.ID)
-	p := &sandbox.PoolStatus{
-		Ready: n[sandbox.PhaseAsleep], Pending: n[sandbox.PhasePending] + n[sandbox.PhaseAwake],
-		Failures: env.PoolFailures, LastError: env.PoolError,
+	ready, other := sandbox.PhaseAsleep, sandbox.PhaseAwake
+	if env.Spec.WarmPool.Runs() {
+		ready, other = other, ready
 	}
+	p := &sandbox.PoolStatus{Ready: n[ready], Pending: n[sandbox.PhasePending] + n[other], Failures: env.PoolFailures, LastError: env.PoolError}
 	if env.PoolFailures < sandbox.MaxPoolFailures {
 		p.RetryAt = env.PoolDueAt.Time()
 	}
@@ -249,37 +295,38 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 }
 
 // takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned, or returns nil
-// when none fits. The caller makes the lease name it.
-func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger.Sandbox, error) {
+// when none fits. awake says that it need not be woken. The caller makes the lease name it.
+func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (s *ledger.Sandbox, awake bool, err error) {
 	if env.Spec.WarmPool == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	rows, err := tx.PoolSandboxes(env.ID)
 	if err != nil || len(rows) == 0 {
-		return nil, err
+		return nil, false, err
 	}
 	restored, err := tx.RestoredAt()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	s := choose(rows, want, env, restored, tx.Now)
+	s = choose(rows, want, env, restored, tx.Now)
 	if s == nil {
-		return nil, nil
+		return nil, false, nil
 	}
+	awake = s.Phase == sandbox.PhaseAwake
 	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
 	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s.LeaseID, s.Generation, s.AgentDID, s.Owner = want.LeaseID, want.Generation, want.AgentDID, want.Owner
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
 	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
 	s.Attempts, s.LastError, s.State, s.PostStart = 0, "", want.State, want.PostStart
-	return s, nil
+	return s, awake, nil
 }
 
-// choose returns the sandbox that waits longest and can be what is wanted, one asleep before one that
-// is about to sleep.
+// choose returns the sandbox that waits longest and can be what is wanted. Where they wait asleep, one that is about to
+// sleep comes last.
 func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment, restored, now ledger.Time) *ledger.Sandbox {
 	var awake *ledger.Sandbox
 	for i := range rows {

@@ -99,7 +99,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
 	case actAssign:
 		s.ReadyAt = tx.Now
-		if s.SleepMode == sandbox.SleepStop {
+		if s.SleepMode == sandbox.SleepStop && !t.awake {
 			startedAnew(s)
 		}
 		if err := settleRestored(tx, s, out.restored); err != nil {

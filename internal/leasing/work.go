@@ -18,6 +18,8 @@ type task struct {
 	claim  string
 	// again: an earlier try may have reached the backend.
 	again bool
+	// awake: an assignment needs no wake before.
+	awake bool
 	// began is when it was claimed, for a save the moment as of which it is; object is where that goes.
 	began  ledger.Time
 	object string
@@ -282,7 +284,7 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 	return out
 }
 
-// assign wakes a sandbox from a pool and gives it to its lease. What it begins with is read meanwhile.
+// assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
 func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -292,7 +294,9 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 		reading sync.WaitGroup
 	)
 	reading.Go(func() { own, readErr = e.endowmentOf(ctx, &t.row) })
-	if out.err = x.Wake(bounded, h); out.err == nil {
+	if t.awake {
+		out.err = e.assignAwake(bounded, x, t)
+	} else if out.err = x.Wake(bounded, h); out.err == nil {
 		out.err = x.Assign(bounded, e.spec(&t.row))
 	}
 	reading.Wait()
@@ -307,6 +311,17 @@ func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Hand
 		out.processes = own.spec.Processes
 	}
 	return out
+}
+
+// assignAwake assigns a sandbox that waits awake. One that does not answer is given up: another takes its place sooner.
+func (e *Engine) assignAwake(ctx context.Context, x *backend, t *task) error {
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err := x.Assign(bounded, e.spec(&t.row))
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return sandbox.Errorf(sandbox.Failed, "it does not answer: %w", err)
+	}
+	return err
 }
 
 // lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more

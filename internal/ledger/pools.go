@@ -30,3 +30,13 @@ func (tx *Tx) PoolCounts(environmentID string) (map[sandbox.Phase]int64, error) 
 	}
 	return counts, unavailable("counting pooled sandboxes", err)
 }
+
+// LeasesBegun returns when the generations of an environment's leases began since a moment, in order.
+func (tx *Tx) LeasesBegun(environmentID string, since Time) ([]Time, error) {
+	var begun []Time
+	// Each part has an index: a generation that began since was destroyed since, or is there.
+	err := tx.db.Raw(`SELECT leased_at FROM sandboxes WHERE phase <> 'gone' AND environment_id = ? AND lease_id IS NOT NULL AND leased_at > ?
+		UNION ALL SELECT leased_at FROM sandboxes WHERE phase = 'gone' AND destroyed_at > ? AND environment_id = ? AND lease_id IS NOT NULL AND leased_at > ?
+		ORDER BY 1`, environmentID, since, since, environmentID, since).Scan(&begun).Error
+	return begun, unavailable("counting leases that began", err)
+}

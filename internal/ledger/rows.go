@@ -122,11 +122,12 @@ type Sandbox struct {
 	SecretsOwed Time
 	// RenewalOwed is since when its backend has not been told of a use or of its limits (sandbox.Lifecycle.Renew),
 	// 0 when it has. RenewedAt is when it was told last.
-	RenewalOwed      Time
-	RenewedAt        Time
-	SleepMode        sandbox.SleepMode
-	TTL              Span
-	MaxLifetime      Span
+	RenewalOwed Time
+	RenewedAt   Time
+	SleepMode   sandbox.SleepMode
+	TTL         Span
+	MaxLifetime Span
+	// SleepAfter is 0 for never. What waits in a warm pool has 0 where it waits awake, and anything else where it sleeps.
 	SleepAfter       Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`

@@ -143,6 +143,7 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	}
 	if s.WarmPool != nil && c.Leases > 0 {
 		most("warm_pool.size", "leases", s.WarmPool.Size, c.Leases)
+		most("warm_pool.max_size", "leases", s.WarmPool.MaxSize, c.Leases)
 	}
 	return f
 }

@@ -91,7 +91,7 @@ type EnvironmentSpec struct {
 	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
 	HostAccess
 	Budget       *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
-	WarmPool     *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait asleep for an acquire. Default: none."`
+	WarmPool     *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait for an acquire. Default: none."`
 	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
 	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
 	Processes    []ProcessSpec     `json:"processes,omitempty" doc:"Processes that run in every sandbox from the moment it is ready, at most 16. A change is for the generations that follow."`

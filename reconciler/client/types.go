@@ -660,8 +660,17 @@ type RunRequest = sandbox.RunRequest
 // RunResult is how a run ended.
 type RunResult = sandbox.RunResult
 
-// WarmPool keeps sandboxes made and asleep, so that an acquire only has to wake one.
+// WarmPool keeps sandboxes made, so that an acquire only has to claim one.
 type WarmPool = sandbox.WarmPool
+
+// PoolMode is how sandboxes of a warm pool wait.
+type PoolMode = sandbox.PoolMode
+
+// The modes of a warm pool.
+const (
+	PoolPaused  = sandbox.PoolPaused
+	PoolRunning = sandbox.PoolRunning
+)
 
 // PoolStatus is where an environment's warm pool stands.
 type PoolStatus = sandbox.PoolStatus
