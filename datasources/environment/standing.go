@@ -20,6 +20,8 @@ type Budget struct {
 // WarmPool is where the environment's warm pool stands.
 type WarmPool struct {
 	Size      types.Int64  `tfsdk:"size"`
+	MaxSize   types.Int64  `tfsdk:"max_size"`
+	Mode      types.String `tfsdk:"mode"`
 	Paused    types.Bool   `tfsdk:"paused"`
 	Ready     types.Int64  `tfsdk:"ready"`
 	Pending   types.Int64  `tfsdk:"pending"`
@@ -47,6 +49,8 @@ func poolAttribute() schema.Attribute {
 		Computed:            true,
 		Attributes: map[string]schema.Attribute{
 			"size":       schema.Int64Attribute{MarkdownDescription: "How many sandboxes are to wait.", Computed: true},
+			"max_size":   schema.Int64Attribute{MarkdownDescription: "How many may wait after a burst of leases. Null where the pool does not grow.", Computed: true},
+			"mode":       schema.StringAttribute{MarkdownDescription: "How they wait: `paused` or `running`.", Computed: true},
 			"paused":     schema.BoolAttribute{MarkdownDescription: "No new ones are made.", Computed: true},
 			"ready":      schema.Int64Attribute{MarkdownDescription: "How many wait.", Computed: true},
 			"pending":    schema.Int64Attribute{MarkdownDescription: "How many are being made.", Computed: true},
@@ -71,11 +75,16 @@ func flattenPool(p *sandbox.WarmPool, status *sandbox.PoolStatus) *WarmPool {
 	if p == nil {
 		return nil
 	}
-	if status == nil { // a reconciler of an older version tells none
+	p = sandbox.EnvironmentSpec{WarmPool: p}.WithDefaults().WarmPool // an earlier release knew no mode
+	if status == nil {                                               // a reconciler of an older version tells none
 		status = &sandbox.PoolStatus{}
 	}
-	return &WarmPool{
-		Size: types.Int64Value(p.Size), Paused: types.BoolValue(p.Paused), Ready: types.Int64Value(status.Ready),
+	pool := &WarmPool{
+		Size: types.Int64Value(p.Size), Mode: value.String(string(p.Mode)), Paused: types.BoolValue(p.Paused), Ready: types.Int64Value(status.Ready),
 		Pending: types.Int64Value(status.Pending), Failures: types.Int64Value(status.Failures), LastError: value.String(status.LastError),
 	}
+	if p.MaxSize != 0 {
+		pool.MaxSize = types.Int64Value(p.MaxSize)
+	}
+	return pool
 }

@@ -53,7 +53,7 @@ func TestAccEnvironmentTellsWhereItStands(t *testing.T) {
 				"month": knownvalue.StringRegexp(regexp.MustCompile(`^\d{4}-\d{2}$`)), "monthly_usd": text("2.50"), "spent_usd": text("0.00"), "reserved_usd": text("0.00"), "left_usd": text("2.50"),
 			})),
 			at("game", "warm_pool", knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"size": figure(3), "paused": knownvalue.Bool(true), "ready": figure(0), "pending": figure(0), "failures": figure(0), "last_error": knownvalue.Null(),
+				"size": figure(3), "max_size": knownvalue.Null(), "mode": text("paused"), "paused": knownvalue.Bool(true), "ready": figure(0), "pending": figure(0), "failures": figure(0), "last_error": knownvalue.Null(),
 			})),
 			at("plain", "secrets", knownvalue.SetSizeExact(0)), at("plain", "budget", knownvalue.Null()), at("plain", "warm_pool", knownvalue.Null()),
 		},

@@ -15,7 +15,7 @@ const MaxPoolSize = 100
 type PoolMode string
 
 // The modes. PoolPaused is the default: what waits uses no CPU, runs no code, and costs what sleeps. A claim wakes it, which
-// is a call to the engine. PoolRunning needs none: a claim is a message, at the price of a sandbox that is awake.
+// is a call to the engine. PoolRunning needs no wake: a claim is a message, at the price of a sandbox that is awake.
 const (
 	PoolPaused  PoolMode = "paused"
 	PoolRunning PoolMode = "running"
@@ -25,7 +25,7 @@ const (
 type WarmPool struct {
 	Size    int64    `json:"size" doc:"How many sandboxes wait, 0 to 100." minimum:"0" maximum:"100"`
 	MaxSize int64    `json:"max_size,omitempty" doc:"The pool grows up to this size, at most 100, after many leases began within 10s of each other, and shrinks 10m later. Default: it does not grow." minimum:"0" maximum:"100"`
-	Mode    PoolMode `json:"mode,omitempty" enum:"paused,running" doc:"paused: what waits sleeps, by sleep_mode, and costs what sleeps; an acquire wakes it. running: it is awake, and costs so; an acquire makes no call to the engine. Default paused."`
+	Mode    PoolMode `json:"mode,omitempty" enum:"paused,running" doc:"paused: what waits sleeps, by sleep_mode, and costs what sleeps; an acquire wakes it. running: it is awake, and costs so; an acquire wakes and starts nothing. Default paused."`
 	TTL     Duration `json:"ttl,omitempty" doc:"A waiting sandbox is replaced after this time. Default 24h."`
 	Paused  bool     `json:"paused,omitempty" doc:"Make no new ones; those that wait are still given out."`
 }

@@ -41,7 +41,7 @@ func poolBlock() schema.Block {
 			},
 			"mode": schema.StringAttribute{
 				MarkdownDescription: "How they wait. `paused`: asleep, by `sleep_mode`; they run no code and cost what sleeps, and an acquire wakes one. " +
-					"`running`: awake; they cost what is awake, and an acquire makes no call to the engine. Default: `paused`, so that waiting costs the least.",
+					"`running`: awake; they cost what is awake, and an acquire wakes and starts nothing. Default: `paused`, so that waiting costs the least.",
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(sandbox.PoolPaused)),
@@ -70,6 +70,7 @@ func (p *WarmPool) expand() *sandbox.WarmPool {
 // flattenPool keeps the model's block when it says what the environment has.
 func (m *Model) flattenPool(spec sandbox.EnvironmentSpec) {
 	now := sandbox.EnvironmentSpec{WarmPool: m.WarmPool.expand()}.WithDefaults()
+	spec.WarmPool = spec.WithDefaults().WarmPool // an earlier release knew no mode
 	if reflect.DeepEqual(now.WarmPool, spec.WarmPool) {
 		return
 	}

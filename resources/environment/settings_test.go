@@ -58,9 +58,11 @@ func TestAccEnvironmentSettings(t *testing.T) {
   env_passthrough = ["PATH", "HOME"]
   env_blocked     = ["HOUSE_RULES"]
   warm_pool {
-    size   = 2
-    ttl    = "90m"
-    paused = true
+    size     = 2
+    max_size = 6
+    mode     = "running"
+    ttl      = "90m"
+    paused   = true
   }
   budget {
     monthly_usd = "25.00"

@@ -13,7 +13,7 @@ import (
 )
 
 // pools measures how long it takes to get a sandbox that waits asleep, over HTTP, next to the engine's
-// own request that wakes a container with the same settings, and to a sandbox that is made anew.
+// own request that wakes a container with the same settings, to a sandbox that is made anew, and to one that waits awake.
 func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const pool = "bench-pool"
 	warmPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1}}
@@ -27,7 +27,13 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	const running = "bench-running"
+	runningPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1, Mode: sandbox.PoolRunning}}
+	if err := s.environment(ctx, sandbox.PutEnvironment{ID: running, EnvironmentSpec: runningPool}); err != nil {
+		return nil, err
+	}
 	var unpause, warm, cold []time.Duration
+	var claims claimed
 	for round := range o.rounds + 1 {
 		agent := fmt.Sprintf("did:plc:pool%d", round)
 		if err := s.settled(ctx, pool); err != nil {
@@ -38,6 +44,10 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			return nil, err
 		}
 		w, err := s.acquire(ctx, agent, pool)
+		if err != nil {
+			return nil, err
+		}
+		claim, err := s.claim(ctx, agent, pool, running)
 		if err != nil {
 			return nil, err
 		}
@@ -52,14 +62,65 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			continue // fills caches
 		}
 		unpause, warm, cold = append(unpause, u), append(warm, w), append(cold, c)
+		claims.add(claim)
 	}
 	own, ours := median(unpause), median(warm)
 	return []result{
-		atMost("warm acquire beyond the engine's own unpause", milliseconds(ours-own), "ms of p50", 6,
-			fmt.Sprintf("%.1f ms against %.1f ms", milliseconds(ours), milliseconds(own))),
-		atLeast("cold acquire / warm acquire", median(cold).Seconds()/ours.Seconds(), "ratio of p50", 10,
-			fmt.Sprintf("%.0f ms against %.1f ms", milliseconds(median(cold)), milliseconds(ours))),
-	}, s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: pool, Force: true})
+			atMost("warm acquire beyond the engine's own unpause", milliseconds(ours-own), "ms of p50", 6,
+				fmt.Sprintf("%.1f ms against %.1f ms", milliseconds(ours), milliseconds(own))),
+			atLeast("cold acquire / warm acquire", median(cold).Seconds()/ours.Seconds(), "ratio of p50", 10,
+				fmt.Sprintf("%.0f ms against %.1f ms", milliseconds(median(cold)), milliseconds(ours))),
+			atMost("warm acquire, running pool", milliseconds(median(claims.acquire[1])), "ms of p50", 6,
+				fmt.Sprintf("%.1f ms paused", milliseconds(median(claims.acquire[0])))),
+			atMost("warm acquire to first output, running pool", milliseconds(median(claims.output[1])), "ms of p50", 16,
+				fmt.Sprintf("%.1f ms paused", milliseconds(median(claims.output[0])))),
+			atMost("first output after a warm acquire, running pool", milliseconds(median(claims.after())), "ms of p50", 10, ""),
+		}, errors.Join(
+			s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: pool, Force: true}),
+			s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: running, Force: true}))
+}
+
+// claimed is how long it took to acquire a sandbox, and until its first command has written: of a paused pool and of a
+// running one.
+type claimed struct{ acquire, output [2][]time.Duration }
+
+func (c *claimed) add(took [2][2]time.Duration) {
+	for i, t := range took {
+		c.acquire[i], c.output[i] = append(c.acquire[i], t[0]), append(c.output[i], t[1])
+	}
+}
+
+// after is how long the first command took once a sandbox of the running pool was acquired.
+func (c *claimed) after() []time.Duration {
+	d := make([]time.Duration, len(c.output[1]))
+	for i := range d {
+		d[i] = c.output[1][i] - c.acquire[1][i]
+	}
+	return d
+}
+
+// claim takes a sandbox of each of two pools, one after the other, and runs a command in it.
+func (s *stage) claim(ctx context.Context, agent string, pools ...string) (took [2][2]time.Duration, err error) {
+	for i, pool := range pools {
+		if err := s.settled(ctx, pool); err != nil {
+			return took, err
+		}
+		began := time.Now()
+		got, err := s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: agent + "-first", EnvironmentID: pool})
+		if err != nil {
+			return took, err
+		}
+		took[i][0] = time.Since(began)
+		_, err = s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
+		took[i][1] = time.Since(began)
+		if err != nil {
+			return took, err
+		}
+		if _, err := s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID}); err != nil {
+			return took, err
+		}
+	}
+	return took, nil
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -201,7 +201,7 @@ func deletedEnvironmentCanBeMadeAgain(w *world) {
 
 func warmPoolIsFilledAndGivenOut(w *world) {
 	e := w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
-	if e.WarmPool == nil || e.WarmPool.TTL != sandbox.DefaultPoolTTL || e.Pool == nil {
+	if e.WarmPool == nil || e.WarmPool.TTL != sandbox.DefaultPoolTTL || e.WarmPool.Mode != sandbox.PoolPaused || e.Pool == nil {
 		w.Fatalf("the pool reads back as %+v, %+v", e.WarmPool, e.Pool)
 	}
 	w.Advance(time.Minute)
@@ -225,6 +225,6 @@ func warmPoolIsFilledAndGivenOut(w *world) {
 
 func warmPoolNamesWrongFields(w *world) {
 	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 100, TTL: sandbox.Duration(time.Second)}}})
-	w.wantError(err, sandbox.Invalid, "", "warm_pool.ttl")
+		Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 100, MaxSize: 99, Mode: "awake", TTL: sandbox.Duration(time.Second)}}})
+	w.wantError(err, sandbox.Invalid, "", "warm_pool.max_size", "warm_pool.mode", "warm_pool.ttl")
 }
