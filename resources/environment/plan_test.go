@@ -174,7 +174,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{"warm_pool {}", `warm_pool.size`},
 		{"warm_pool {\n size = 101\n}", `warm_pool.size must be between 0 and 100, not 101`},
 		{"warm_pool {\n size = 1\n ttl = \"1s\"\n}", `warm_pool.ttl must be between 1m and 8760h`},
-		{"warm_pool {\n size = 3\n max_size = 2\n}", `warm_pool.max_size must be between warm_pool.size \(3\) and 100, not 2`},
+		{"warm_pool {\n size = 3\n max_size = 2\n}", `warm_pool.max_size must be between warm_pool.size (3) and 100, not 2`},
 		{"warm_pool {\n size = 1\n mode = \"awake\"\n}", `warm_pool.mode must be paused or running, not "awake"`},
 		{"budget {}", `budget.monthly_usd`},
 		{"budget {\n monthly_usd = \"0\"\n}", `budget.monthly_usd must be more than 0`},

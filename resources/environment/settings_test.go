@@ -101,7 +101,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 						s.Secrets = []string{"token"}
 						s.Env = map[string]string{"SEASON": "3"}
 						s.EnvPassthrough, s.EnvBlocked = []string{"HOME", "PATH"}, []string{"HOUSE_RULES"}
-						s.WarmPool = &sandbox.WarmPool{Size: 2, TTL: sandbox.Duration(90 * time.Minute), Paused: true}
+						s.WarmPool = &sandbox.WarmPool{Size: 2, MaxSize: 6, Mode: sandbox.PoolRunning, TTL: sandbox.Duration(90 * time.Minute), Paused: true}
 						s.Budget = &sandbox.Budget{Monthly: 25e9}
 						s.PostMortem = span(10 * time.Minute)
 						s.InitialState = map[string]string{"memory/intro.md": "You wake up."}
@@ -145,7 +145,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 					ConfigPlanChecks: inPlace(),
 					Check: asks(w, func(s *sandbox.EnvironmentSpec) {
 						s.EnvPassthrough = []string{"HOME"}
-						s.WarmPool = &sandbox.WarmPool{TTL: sandbox.DefaultPoolTTL}
+						s.WarmPool = &sandbox.WarmPool{Mode: sandbox.PoolPaused, TTL: sandbox.DefaultPoolTTL}
 						s.Budget = &sandbox.Budget{Monthly: 5e8}
 						s.PostMortem = span(0)
 						s.Skills = map[string]string{"trading": "Buy low."}
