@@ -54,6 +54,8 @@ type request struct {
 	ID string `json:"id,omitempty"` // of all but list
 	// Wait is how long an attach waits for a connection of the sandbox, at most maxWait.
 	Wait time.Duration `json:"wait,omitempty"`
+	// Lend asks an attach for the descriptor of the sandbox's connection. It is for clients of the control socket itself.
+	Lend bool `json:"lend,omitempty"`
 }
 
 // answer is what follows a request. A problem is never followed by anything.
@@ -61,6 +63,9 @@ type answer struct {
 	Problem   problem  `json:"problem,omitempty"`
 	Message   string   `json:"message,omitempty"`
 	Sandboxes []string `json:"sandboxes,omitempty"`
+	// Lent: one byte follows that carries the descriptor. The connection of the request stays open for as long as that is
+	// used. Without Lent, what follows are the bytes of the carrier.
+	Lent bool `json:"lent,omitempty"`
 }
 
 type problem string

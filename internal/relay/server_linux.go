@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -218,6 +219,7 @@ func (s *server) open(id string) (*endpoint, error) {
 // remove closes what a sandbox has here, and deletes its directory; absent is success.
 func (s *server) remove(id string) error {
 	if p := s.endpoints[id]; p != nil {
+		p.cut()
 		p.close()
 		delete(s.endpoints, id)
 	}
@@ -276,13 +278,21 @@ func (s *server) attach(ctx context.Context, client *net.UnixConn, r request) {
 		return
 	}
 	defer p.drop(carrier)
-	if !s.reply(client, answer{}) || client.SetDeadline(time.Time{}) != nil {
+	if !s.reply(client, answer{Lent: r.Lend}) || client.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	splice(client, carrier)
+	if !r.Lend {
+		splice(client, carrier)
+		return
+	}
+	if err := lend(client, carrier); err != nil {
+		s.Log.Debug("a reconciler left before it had its connection", "error", err)
+		return
+	}
+	_, _ = io.Copy(io.Discard, client) // until the client closes it
 }
 
-// close ends all endpoints and keeps their directories.
+// close ends all endpoints and keeps their directories, and the connections that are lent.
 func (s *server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
