@@ -17,6 +17,8 @@ const (
 	channelIdle = 5 * time.Minute
 	// maxIdleChannels is how many such sessions are kept. Beyond, the session ends that has been idle longest.
 	maxIdleChannels = 512
+	// maxRedial is the longest pause between two attempts to reach a sandbox, which is to be reached within 5 s of a fault.
+	maxRedial = 2 * time.Second
 )
 
 // channels are the sessions with sandboxes.
@@ -148,7 +150,8 @@ func (c *channels) close() {
 func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
 		Name: providerName, Log: e.log.With("sandbox", h.SandboxID),
-		Dial: func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
+		Redial: channel.Backoff{Max: maxRedial},
+		Dial:   func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
 	})
 }
 
