@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -99,13 +97,13 @@ func (k *killing) play() {
 func (k *killing) killAll(rounds int) {
 	kills := map[string]func(){
 		"reconciler":    k.killReconciler,
-		"relay":         func() { k.docker("kill", "--signal", "KILL", k.relay()) },
-		"relay process": func() { k.end(k.processes(k.relay(), "relay", "serve")) },
-		"broker":        func() { k.end(k.processes(k.sandbox(), "guest", "broker")) },
+		"relay":         k.killRelay,
+		"relay process": func() { k.end(k.relay(), "relay", "serve") },
+		"broker":        func() { k.end(k.sandbox(), "guest", "broker") },
 	}
 	if k.cable != nil {
 		kills["connection"] = k.cable.Cut
-		kills["carrier"] = func() { k.end(k.processes(k.relay(), "relay", "connect")) }
+		kills["carrier"] = func() { k.end(k.relay(), "relay", "connect") }
 	}
 	var order []string
 	for range rounds {
@@ -162,6 +160,12 @@ func (k *killing) killReconciler() {
 	k.clients.service.Store(&service)
 }
 
+// killRelay kills the relay through the engine, which then leaves it to the next use to start it. One that is not back yet
+// needs no kill.
+func (k *killing) killRelay() {
+	_ = exec.CommandContext(k.Context(), "docker", "kill", "--signal", "KILL", k.relay()).Run()
+}
+
 // relay is the name of the relay's container.
 func (k *killing) relay() string { return "sandbox-" + k.ledger() + "-relay" }
 
@@ -176,34 +180,11 @@ func (k *killing) ledger() string {
 	return id
 }
 
-// processes returns the processes in a container that have a name and a first argument.
-func (k *killing) processes(container, name, argument string) (pids []int) {
+// end kills the processes in a container that have a name and a first argument.
+func (k *killing) end(container, name, argument string) {
 	k.Helper()
-	id := k.docker("inspect", "--format", "{{.Id}}", container)
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		k.Fatal(err)
-	}
-	for _, file := range found {
-		line, err := os.ReadFile(file)
-		args := strings.Split(string(line), "\x00")
-		if err != nil || len(args) < 2 || !strings.HasSuffix(args[0], name) || !slices.Contains(args[1:3], argument) {
-			continue
-		}
-		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
-		if err != nil || !strings.Contains(string(cgroup), id) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// end kills processes. One that has ended meanwhile needs no kill.
-func (k *killing) end(pids []int) {
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+	id, err := exec.CommandContext(k.Context(), "docker", "inspect", "--format", "{{.Id}}", container).Output()
+	if err == nil { // else it is being replaced
+		dockertest.KillProcesses(dockertest.Processes(k, strings.TrimSpace(string(id)), name, argument))
 	}
 }
