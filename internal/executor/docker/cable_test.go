@@ -38,6 +38,13 @@ func TestACommandOutlivesAConnectionThatFallsSilent(t *testing.T) {
 	}
 }
 
+// The relay takes connections and answers none, so that the channel falls silent, and no other one opens.
+func TestACommandOutlivesARelayThatIsPaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	outlives(t, w.x, w.spawn(t), func() { must(t, dockertest.Engine(t).ContainerPause(t.Context(), relayName(w))) })
+}
+
 // outlives runs a command that writes before and after harm is done to its connection.
 func outlives(t *testing.T, x *docker.Executor, h sandbox.Handle, harm func()) {
 	t.Helper()

@@ -155,10 +155,10 @@ func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
 	})
 }
 
-// dialSandbox opens a carrier. A relay that does not answer is started, and asked once more.
+// dialSandbox opens a carrier. A relay that does not answer in half of the time is started, and asked once more.
 func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn, error) {
 	r := relayOf(h)
-	conn, err := e.linkToRelay(r).Dial(ctx, h.SandboxID)
+	conn, err := e.dialInHalf(ctx, r, h.SandboxID)
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 		return conn, err
 	}
@@ -166,4 +166,14 @@ func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn,
 		return nil, errors.Join(err, startErr)
 	}
 	return e.linkToRelay(r).Dial(ctx, h.SandboxID)
+}
+
+// dialInHalf dials once, within half of the time that is left.
+func (e *Executor) dialInHalf(ctx context.Context, r relayRef, id string) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel() // a connection does not end with it
+	}
+	return e.linkToRelay(r).Dial(ctx, id)
 }
