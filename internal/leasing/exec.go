@@ -298,7 +298,11 @@ func (c *command) keptProblem(stored error) string {
 
 // settleExec records how a command ended. Its caller stores the sandbox.
 func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult, runErr error, left bool) error {
-	x.FinishedAt = tx.Now
+	finished, runErr, err := underStop(tx, x, runErr)
+	if err != nil {
+		return err
+	}
+	x.FinishedAt = finished
 	data := map[string]any{"exec_id": x.ID}
 	kind := sandbox.EventExecFinished
 	switch {

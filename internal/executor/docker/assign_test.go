@@ -10,7 +10,7 @@ import (
 // An engine that is reached over a network may be another machine's: its files are not ours to write.
 func TestSandboxOfARemoteEngineIsAssignedThroughTheEngine(t *testing.T) {
 	t.Parallel()
-	w, remote := newWorld(t, dockertest.Busybox(t)), newCable(t).executor(t)
+	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCable(t))
 	spec := w.spec()
 	pooled := spec
 	pooled.LeaseID, pooled.AgentDID, pooled.Generation, pooled.Config = "", "", 0, nil

@@ -55,6 +55,11 @@ func TestContract(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		BreakChannel: func(t *testing.T, h sandbox.Handle) {
+			c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name(h))
+			must(t, err)
+			dockertest.KillBroker(t, c.ID)
+		},
 		Leftovers: func(t *testing.T, ledgerID string) []string { return leftovers(t, ledgerID) },
 	})
 }

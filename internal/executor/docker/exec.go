@@ -146,12 +146,19 @@ func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *c
 		}
 		pause = min(2*pause, silentFor)
 		c, err := e.inspect(ctx, h)
-		switch {
-		case isCode(err, sandbox.NotFound):
+		if isCode(err, sandbox.NotFound) {
 			giveUp(errors.Join(errEnded, err))
-		case err != nil:
-		case stateOf(c.State) == sandbox.StateStopped:
+		}
+		if err != nil {
+			continue
+		}
+		switch stateOf(c.State) {
+		case sandbox.StateStopped:
 			giveUp(sandbox.Errorf(sandbox.UnknownOutcome, "%w and is stopped (exit code %d)", errEnded, c.State.ExitCode))
+		case sandbox.StatePaused:
+			client.Suspend() // another program has paused it: its silence says nothing
+		case sandbox.StateRunning:
+			client.Resume()
 		}
 	}
 }

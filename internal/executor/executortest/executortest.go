@@ -26,6 +26,8 @@ type Config struct {
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
 	// sandboxes nobody else can remove has no RemoveBehindBack.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
+	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
+	BreakChannel func(t *testing.T, h sandbox.Handle)
 	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
 	Leftovers func(t *testing.T, ledgerID string) []string
 }

@@ -25,6 +25,17 @@ type Daemon struct {
 // containers go on while it is stopped. It needs root and dockerd.
 func StartDaemon(t testing.TB) *Daemon {
 	t.Helper()
+	return startDaemon(t, true)
+}
+
+// StartDaemonWithoutLiveRestore is StartDaemon, of an engine that ends its containers when it stops.
+func StartDaemonWithoutLiveRestore(t testing.TB) *Daemon {
+	t.Helper()
+	return startDaemon(t, false)
+}
+
+func startDaemon(t testing.TB, liveRestore bool) *Daemon {
+	t.Helper()
 	// Not t.TempDir: a socket's path is at most 108 bytes long.
 	dir, err := os.MkdirTemp("", "dockerd") //nolint:usetesting // see above
 	if err != nil {
@@ -32,7 +43,7 @@ func StartDaemon(t testing.TB) *Daemon {
 	}
 	d := &Daemon{t: t, dir: dir}
 	// The key is what the engine's id is made of up to Engine 20.10.
-	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": true}`, filepath.Join(dir, "key.json"))
+	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": %t}`, filepath.Join(dir, "key.json"), liveRestore)
 	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
