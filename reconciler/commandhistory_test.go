@@ -25,8 +25,9 @@ type numbered struct {
 	named       bool   // its id is also the one of its request, which may be repeated
 	detached    bool
 
-	// acknowledged: its caller got the result, which says that it ended with its code. repeated: its caller asked again.
-	acknowledged, repeated bool
+	// acknowledged: its caller got the result, which says that it ended with its code. begun: its caller was told that it runs.
+	// repeated: its caller asked again.
+	acknowledged, begun, repeated bool
 	// refused is why its caller gave up, nil when it did not.
 	refused error
 }
@@ -161,8 +162,9 @@ func (c *clients) insist(command *numbered) {
 func (c *clients) follow(command *numbered) {
 	ref := sandbox.ExecRef{LeaseID: command.lease, ID: command.id}
 	for {
-		_, err := c.api().StartExec(c.last, sandbox.LeaseRef{ID: command.lease}, command.request())
+		x, err := c.api().StartExec(c.last, sandbox.LeaseRef{ID: command.lease}, command.request())
 		if err == nil {
+			command.begun = x.State != sandbox.ExecFailed
 			break
 		}
 		if !c.again(err) {
@@ -226,6 +228,8 @@ func (c *clients) judge(ran map[string]int) {
 		switch {
 		case command.acknowledged && n != 1:
 			c.Errorf("%s was acknowledged, and ran %d times", command.id, n)
+		case command.begun && !command.acknowledged:
+			c.Errorf("%s was said to run, and ran %d times: %v", command.id, n, command.refused)
 		case n > 1:
 			c.Errorf("%s ran %d times, its caller was told %v", command.id, n, command.refused)
 		case !command.acknowledged && (command.named || command.detached):

@@ -78,7 +78,11 @@ func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: the lease engine is closing: command %s was not started", r.ID, id)
 		}
 	}
-	return e.GetExec(ctx, sandbox.ExecRef{LeaseID: r.ID, ID: id})
+	ref := sandbox.ExecRef{LeaseID: r.ID, ID: id}
+	if err := e.awaitBegun(ctx, ref); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return e.GetExec(ctx, ref)
 }
 
 // beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun

@@ -105,6 +105,9 @@ func TestACommandBringsItsRelayBack(t *testing.T) {
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	h := w.spawn(t)
 	grace := 0
+	starting := time.Now()
+	must(t, api.ContainerRestart(t.Context(), relayName(w), dockerapi.StopOptions{Timeout: &grace}))
+	start := time.Since(starting)
 	dies := func() error {
 		c, err := api.ContainerInspect(t.Context(), relayName(w))
 		if err != nil {
@@ -136,8 +139,8 @@ func TestACommandBringsItsRelayBack(t *testing.T) {
 		w.exec(t, h, "true")
 		took := time.Since(began)
 		t.Logf("%s: a command took %s", what, took.Round(time.Millisecond))
-		if took > 5*time.Second {
-			t.Errorf("%s: a command took %s", what, took)
+		if limit := max(5*time.Second, 5*start); took > limit { // on a busy machine a container takes its time to start
+			t.Errorf("%s: a command took %s, want %s", what, took, limit)
 		}
 	}
 }
