@@ -28,6 +28,10 @@ type Config struct {
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
 	// Without names parts of the suite that cannot run here, and why.
 	Without map[string]string
+	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
+	FewAttempts bool
+	// SharedLimits are what a sandbox can use up for others, because the kernel counts it for all sandboxes together.
+	SharedLimits []string
 	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
 	Leftovers func(t *testing.T, ledgerID string) []string
 }
