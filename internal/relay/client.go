@@ -36,9 +36,10 @@ func (c *Client) Close() error {
 	return c.mux.close()
 }
 
-// Add makes the directory and the socket of a sandbox. Present is success.
-func (c *Client) Add(ctx context.Context, id string) error {
-	_, err := c.ask(ctx, request{Op: opAdd, ID: id})
+// Add makes the directory and the socket of a sandbox, and the files of its accounts. Present is success; the files are
+// written anew.
+func (c *Client) Add(ctx context.Context, id string, accounts Accounts) error {
+	_, err := c.ask(ctx, request{Op: opAdd, ID: id, Accounts: accounts})
 	return err
 }
 

@@ -5,6 +5,7 @@
 //	<root>/control/relay.sock             for reconcilers; its directory is root's alone
 //	<root>/sandboxes/<id>/channel.sock    for one sandbox, which sees its own directory only, read-only
 //	<root>/sandboxes/<id>/end             says that the sandbox must end; process 1 looks for it
+//	<root>/sandboxes/<id>/passwd, group   name the sandbox's users; the sandbox sees them in its /etc
 //
 // A sandbox dials its socket and parks the connection. A reconciler that attaches to the sandbox gets a parked
 // connection: its descriptor where the control socket is a file, so that no byte passes through the relay; else the relay

@@ -63,10 +63,11 @@ type Executor struct {
 	mu       sync.Mutex         // guards what follows
 	programs map[string]program // for each engine seen
 	// volumes is where each engine seen keeps its volumes, by its id, as it says; see assign.go.
-	volumes map[string]string
-	links   map[sandbox.EnvironmentRef]*link // to gateways
-	relays  map[relayRef]*relayLink
-	clocks  map[string]engineClock // of each engine seen
+	volumes  map[string]string
+	links    map[sandbox.EnvironmentRef]*link // to gateways
+	relays   map[relayRef]*relayLink
+	clocks   map[string]engineClock   // of each engine seen
+	accounts map[string]imageAccounts // by the image's id
 	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
 	numbers map[witnessed][]int64
 }
@@ -102,7 +103,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program), volumes: make(map[string]string),
-		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64),
+		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help)
