@@ -84,8 +84,6 @@ func TestAPauseIsNoSilence(t *testing.T) {
 	}
 }
 
-func handleName(h sandbox.Handle) string { return name(h) }
-
 // numbers runs a command that writes a number each 50 ms.
 func numbers(t *testing.T, x *docker.Executor, h sandbox.Handle, count int) (out io.Reader, ended <-chan error) {
 	t.Helper()
