@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
