@@ -61,7 +61,8 @@ func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sa
 	case i < 0:
 		return results, nil
 	case e.life.Err() != nil || b.unreleased != nil:
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the batch goes on, because its end could not be recorded: ask again: %w", cmp.Or(b.unreleased, results[i].Err))
+		cause := cmp.Or(b.unreleased, results[i].Err)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the batch goes on, because its end could not be recorded: ask again: %w", cause)
 	}
 	return nil, r.ItemError(i, results[i].Err)
 }
@@ -309,7 +310,8 @@ func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
 		}
 		waiting.Go(func() {
 			if err := e.awaitGone(ctx, one.sandboxID); err != nil {
-				e.log.WarnContext(ctx, "leasing: a sandbox of a batch that failed is not known to be gone: it is tried again", "sandbox", one.sandboxID, "error", err)
+				e.log.WarnContext(ctx, "leasing: a sandbox of a batch that failed is not known to be gone: it is tried again",
+					"sandbox", one.sandboxID, "error", err)
 			}
 		})
 	}

@@ -88,7 +88,8 @@ func TestABatchIsAcceptedInOneCommit(t *testing.T) {
 // TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem: for good, and for now.
 func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 	for name, cause := range map[string]*sandbox.Error{
-		"ForGood": sandbox.Errorf(sandbox.Failed, "exec format error"), "ForNow": sandbox.Errorf(sandbox.CapacityExceeded, "no room"), "AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke"),
+		"ForGood": sandbox.Errorf(sandbox.Failed, "exec format error"), "ForNow": sandbox.Errorf(sandbox.CapacityExceeded, "no room"),
+		"AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -189,8 +190,9 @@ func TestAHalfMadeBatchGoesOnWhenItsProcessDies(t *testing.T) {
 		w.startLoop()
 		results := w.acquireBatch(tableOf(6))
 		for i, r := range results {
-			if r.Err != nil || r.IsNew || r.Lease.Generation != 1 || r.Lease.Status != sandbox.LeaseActive || w.backend.Spawned(r.Lease.SandboxID) != 1 {
-				t.Errorf("sent again, item %d is %+v, made %d times", i, r, w.backend.Spawned(r.Lease.SandboxID))
+			made := w.backend.Spawned(r.Lease.SandboxID)
+			if r.Err != nil || r.IsNew || r.Lease.Generation != 1 || r.Lease.Status != sandbox.LeaseActive || made != 1 {
+				t.Errorf("sent again, item %d is %+v, made %d times", i, r, made)
 			}
 		}
 		if n := len(w.backend.Sandboxes()); n != 6 {

@@ -56,7 +56,8 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 		if env.Spec.State != nil {
 			keepState(next, env.Spec.State, s.State.Namespace)
 		}
-		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, map[string]any{"owner": next.Owner, "generation": next.Generation}); err != nil {
+		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
+		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {
 			return err
 		}
 		l, err := tx.Lease(s.Lease())

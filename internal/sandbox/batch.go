@@ -97,5 +97,6 @@ func (b AcquireBatch) ItemError(i int, cause error) error {
 	for _, f := range e.Fields {
 		fields = append(fields, Field{ItemName(i) + "." + f.Name, f.Problem})
 	}
-	return &Error{Code: e.Code, Reason: e.Reason, Message: "the batch leases all or none, and none is leased: " + e.Message, Fields: fields, Err: cause}
+	message := "the batch leases all or none, and none is leased: " + e.Message
+	return &Error{Code: e.Code, Reason: e.Reason, Message: message, Fields: fields, Err: cause}
 }

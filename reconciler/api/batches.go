@@ -14,12 +14,15 @@ import (
 func (s *server) registerBatches(d *document) {
 	add(d, huma.Operation{OperationID: "acquire-leases", Method: http.MethodPost, Path: "/v1/leases/batch", Tags: []string{"leases"},
 		Summary: "Acquire the leases of several agents at once",
-		Description: fmt.Sprintf("Acquires up to %d leases, such as all of a game's table, as acquire-lease does each: idempotent, accepted in one commit, made at once. "+
+		Description: fmt.Sprintf("Acquires up to %d leases, such as all of a game's table, as acquire-lease does each: "+
+			"idempotent, accepted in one commit, made at once. "+
 			"The status is 200 also where items failed: each result is a lease or an error, in the order of the items. "+
-			"With all_or_none one failed item fails the request, with that item's status, code and reason; the first field names it (items[n]), and what "+
-			"the batch has begun is released. Such a batch comes to its end, one way or the other, when the caller or the reconciler goes away: send it again to learn which. "+
+			"With all_or_none one failed item fails the request, with that item's status, code and reason. The first field names it "+
+			"(items[n]), and what the batch has begun is released. Such a batch comes to its end, one way or the other, when the caller "+
+			"or the reconciler goes away: send it again to learn which. "+
 			"A batch that is not valid, or names an environment that the token may not touch, is refused as a whole. "+
-			"For limits of requests each item counts as one. With `Prefer: respond-async` the leases are answered once they are accepted, with 202 where one is pending.", sandbox.MaxBatch),
+			"Each item counts as one request for the limits of requests. "+
+			"With `Prefer: respond-async` the leases are answered once they are accepted, with 202 where one is pending.", sandbox.MaxBatch),
 		Responses: map[string]*huma.Response{
 			"202": d.content("The leases are accepted, and sandboxes are being made.", wire.JSON, wire.AcquiredBatch{}),
 		}}, s.acquireBatch)

@@ -109,5 +109,6 @@ func (a *app) printBatch(cmd *cobra.Command, want sandbox.AcquireBatch, results 
 	if err := a.printLeases(cmd, page, leases); err != nil || first == nil {
 		return err
 	}
-	return sandbox.Errorf(sandbox.CodeOf(first), "%d of %s no lease: %s", len(failed), Counted(len(results), "agent has", "agents have"), strings.Join(failed, "; "))
+	of := Counted(len(results), "agent has", "agents have")
+	return sandbox.Errorf(sandbox.CodeOf(first), "%d of %s no lease: %s", len(failed), of, strings.Join(failed, "; "))
 }

@@ -72,7 +72,8 @@ func batchItemsReplaceWhatIsCommon(w *world) {
 	w.environment()
 	w.environment(func(p *sandbox.PutEnvironment) { p.ID = "rpg-1" })
 	hour, day := sandbox.Duration(time.Hour), sandbox.Duration(24*time.Hour)
-	got := w.acquireBatch(sandbox.AcquireBatch{EnvironmentID: game, Owner: owner, Settings: sandbox.LeaseSettings{TTL: &hour, MaxLifetime: &day},
+	got := w.acquireBatch(sandbox.AcquireBatch{
+		EnvironmentID: game, Owner: owner, Settings: sandbox.LeaseSettings{TTL: &hour, MaxLifetime: &day},
 		Items: []sandbox.BatchItem{
 			{AgentDID: ann},
 			{AgentDID: bob, EnvironmentID: "rpg-1", Owner: "gm", Settings: sandbox.LeaseSettings{TTL: &day, ExpiryConditions: []string{"game.won"}}},
@@ -97,7 +98,8 @@ func batchNamesWrongFields(w *world) {
 	refused(tableOf(sandbox.MaxBatch+1), "items")
 	short := sandbox.Duration(time.Millisecond)
 	refused(sandbox.AcquireBatch{Items: []sandbox.BatchItem{
-		{AgentDID: ann, EnvironmentID: game}, {AgentDID: "bob"}, {AgentDID: bob, EnvironmentID: game, Settings: sandbox.LeaseSettings{TTL: &short}}, {AgentDID: ann, EnvironmentID: game},
+		{AgentDID: ann, EnvironmentID: game}, {AgentDID: "bob"},
+		{AgentDID: bob, EnvironmentID: game, Settings: sandbox.LeaseSettings{TTL: &short}}, {AgentDID: ann, EnvironmentID: game},
 	}}, "items[1].agent_did", "items[1].environment_id", "items[2].settings.ttl", "items[3]")
 	if n := w.Running(); n != 0 {
 		w.Errorf("%d sandboxes run of batches that were refused", n)
@@ -111,7 +113,8 @@ func batchTellsOfEachItem(w *world) {
 	w.deliver("game.finished", func(c *sandbox.Condition) { c.Data.EnvironmentID = "over" })
 	must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: bob, EnvironmentID: game, Owner: "another"}))(w)
 	got := w.acquireBatch(sandbox.AcquireBatch{EnvironmentID: game, Owner: owner, Items: []sandbox.BatchItem{
-		{AgentDID: ann, EnvironmentID: "no-such-game"}, {AgentDID: ann}, {AgentDID: ann, EnvironmentID: "over"}, {AgentDID: bob}, {AgentDID: "did:plc:cleo"},
+		{AgentDID: ann, EnvironmentID: "no-such-game"}, {AgentDID: ann}, {AgentDID: ann, EnvironmentID: "over"}, {AgentDID: bob},
+		{AgentDID: "did:plc:cleo"},
 	}})
 	w.wantError(got[0].Err, sandbox.NotFound, "")
 	w.wantError(got[2].Err, sandbox.EnvironmentEnded, "")
