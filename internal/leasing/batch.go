@@ -122,11 +122,16 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
 		refused := barred[a.EnvironmentID]
-		if refused == nil {
-			refused, err = tx.Part(func(tx *ledger.Tx) (err error) {
-				b.begun[i], err = e.findOrBegin(tx, a, b.id, true)
-				return err
-			})
+		begin := func(tx *ledger.Tx) (err error) {
+			b.begun[i], err = e.findOrBegin(tx, a, b.id, true)
+			return err
+		}
+		switch {
+		case refused != nil:
+		case b.id != "": // the first refusal undoes all
+			refused = begin(tx)
+		default:
+			refused, err = tx.Part(begin)
 		}
 		switch {
 		case err != nil:
