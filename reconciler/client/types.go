@@ -56,6 +56,15 @@ type InstanceAudit = sandbox.InstanceAudit
 // AuditReport is the answer to an AuditRequest.
 type AuditReport = sandbox.AuditReport
 
+// AcquireBatch asks for the leases of several agents at once, such as all who sit at a game's table.
+type AcquireBatch = sandbox.AcquireBatch
+
+// BatchItem asks for the lease of one agent.
+type BatchItem = sandbox.BatchItem
+
+// AcquireResult is what became of one item of a batch. Err is nil where the item has its lease.
+type AcquireResult = sandbox.AcquireResult
+
 // Budget bounds what the sandboxes of one environment may cost in a calendar month, UTC.
 type Budget = sandbox.Budget
 

@@ -57,6 +57,18 @@ type EnvironmentPage struct {
 	Environments []sandbox.Environment `json:"environments" nullable:"false"`
 }
 
+// AcquiredBatch is what became of the items of a batch.
+type AcquiredBatch struct {
+	Results []AcquiredItem `json:"results" nullable:"false" doc:"One for each item, in the order of the items."`
+}
+
+// AcquiredItem is what became of one item: a lease, or why there is none.
+type AcquiredItem struct {
+	Lease *sandbox.Lease `json:"lease,omitempty" doc:"Absent where the item could not be leased."`
+	IsNew bool           `json:"is_new" doc:"The lease began with this batch."`
+	Error *Problem       `json:"error,omitempty" doc:"Why the item could not be leased."`
+}
+
 // LeasePage is one page of leases.
 type LeasePage struct {
 	Leases []sandbox.Lease `json:"leases" nullable:"false"`
