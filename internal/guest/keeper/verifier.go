@@ -31,8 +31,11 @@ const (
 	// change.
 	lookPause = 4 * time.Millisecond
 	calmLooks = 3
-	// stopPatience is how long programs may continue themselves before they are killed.
-	stopPatience = time.Second
+	// maxAgain is how often a program may run after it stood before it is killed. One that others continue does so once
+	// or twice, until those stand. stopPatience is how long a program may run before it first stands: one in a call of
+	// the kernel ends that first.
+	maxAgain     = 5
+	stopPatience = 3 * time.Second
 	// watchPause is how often the clocks are read while a verifier runs.
 	watchPause = 20 * time.Millisecond
 	// cleanTime bounds the removal of what a verifier left in its directory.
@@ -93,7 +96,8 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 	defer lost.Stop()
 	if err := h.settle(); err != nil {
 		c.stopInput()
-		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: "stop the programs of the sandbox: " + err.Error(), Duration: time.Since(asked)})
+		why := "stop the programs of the sandbox: " + err.Error()
+		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: why, Duration: time.Since(asked)})
 	}
 	s.gate = new(sync.RWMutex) // it is its turn
 	c.spec.Timeout -= min(time.Since(asked), c.spec.Timeout-1)
@@ -188,9 +192,8 @@ func (s *still) spares() {
 // hold keeps all programs stopped, from take to free.
 type hold struct {
 	still *still
-	stood map[int]bool          // what stood before
-	ran   map[int]time.Duration // how long each program has run when all stood
-	waits map[int]bool          // those that waited for the kernel then
+	stood map[int]bool // what stood before
+	stand map[int]seen // what was seen when all stood
 	once  sync.Once
 
 	mu       sync.Mutex // guards what follows
@@ -199,7 +202,7 @@ type hold struct {
 }
 
 func newHold(s *still) *hold {
-	h := &hold{still: s, stood: map[int]bool{}, waits: map[int]bool{}}
+	h := &hold{still: s, stood: map[int]bool{}}
 	for _, pid := range h.programs() {
 		h.stood[pid] = proc.Standing(pid)
 	}
@@ -234,47 +237,61 @@ func (h *hold) fail(err error) {
 	}
 }
 
-// settle returns once all programs stand. Those that continue themselves are killed.
+// seen is what a look saw of a program.
+type seen struct {
+	motion proc.Motion
+	ran    time.Duration
+}
+
+// settle returns once all programs stand. Those that continue themselves are killed: one that has run again and again
+// after it stood, and one that runs on for long although it is stopped all the time.
 func (h *hold) settle() error {
-	var before map[int]time.Duration
+	var before map[int]seen
+	again := map[int]int{}
 	calm := 0
 	for began := time.Now(); ; time.Sleep(lookPause) {
-		ran, moving := h.look()
-		if calm++; moving || before == nil || !maps.Equal(ran, before) {
+		now, moving := h.look()
+		if calm++; moving || before == nil || !maps.EqualFunc(now, before, func(a, b seen) bool { return a.ran == b.ran }) {
 			calm = 0
 		}
 		if calm == calmLooks {
-			h.ran = ran
+			h.stand = now
 			return nil
 		}
 		took := time.Since(began)
 		if took > standLimit {
 			return fmt.Errorf("they do not stand within %s", standLimit)
 		}
-		for pid, at := range ran {
-			if was, known := before[pid]; took > stopPatience && known && was != at {
+		for pid, is := range now {
+			was, known := before[pid]
+			if !known || was.ran == is.ran {
+				continue
+			}
+			if was.motion == proc.Stands {
+				again[pid]++
+			}
+			if again[pid] > maxAgain || took > stopPatience {
 				_ = unix.Kill(pid, unix.SIGKILL) // one that is gone is what we want
 			}
 		}
-		before = ran
+		before = now
 	}
 }
 
-// look stops the programs that move, and returns how long each has run.
-func (h *hold) look() (ran map[int]time.Duration, moving bool) {
-	ran = map[int]time.Duration{}
+// look stops the programs that move, and returns what it saw.
+func (h *hold) look() (all map[int]seen, moving bool) {
+	all = map[int]seen{}
 	for _, pid := range h.programs() {
 		motion := proc.MotionOf(pid)
 		if motion != proc.Stands {
 			_ = unix.Kill(pid, unix.SIGSTOP) // one that is gone does not run
 		}
 		moving = moving || motion == proc.Moves
-		h.waits[pid] = motion == proc.Waits
-		if at, err := proc.Ran(pid); err == nil {
-			ran[pid] = at
+		if ran, err := proc.Ran(pid); err == nil {
+			all[pid] = seen{motion, ran}
 		}
 	}
-	return ran, moving
+	return all, moving
 }
 
 // watch does work, and ends the verifier early when a program runs meanwhile.
@@ -302,8 +319,8 @@ func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 
 // moved returns a program that has run since all stood, 0 when none has.
 func (h *hold) moved() int {
-	for pid, was := range h.ran {
-		if at, err := proc.Ran(pid); err != nil || at != was {
+	for pid, was := range h.stand {
+		if ran, err := proc.Ran(pid); err != nil || ran != was.ran {
 			return pid
 		}
 	}
@@ -311,7 +328,7 @@ func (h *hold) moved() int {
 }
 
 // verdict returns why the verifier's result must not count, nil when it does. The caller has ended all of the verifier.
-// Programs that have run although they were stopped are killed: the next verifier shall have a result.
+// Programs that have run although they stood are killed: the next verifier shall have a result.
 func (h *hold) verdict() error {
 	h.mu.Lock()
 	released, cause := h.released, h.cause
@@ -323,13 +340,13 @@ func (h *hold) verdict() error {
 		h.fail(errRan(pid))
 	}
 	for _, pid := range h.programs() {
-		was, known := h.ran[pid]
-		at, err := proc.Ran(pid)
-		if err != nil || known && at == was {
+		was, known := h.stand[pid]
+		ran, err := proc.Ran(pid)
+		if err != nil || known && ran == was.ran {
 			continue
 		}
 		h.fail(errRan(pid))
-		if !h.waits[pid] {
+		if !known || was.motion == proc.Stands { // else the kernel has ended a call of long before
 			_ = unix.Kill(pid, unix.SIGKILL) // as above
 		}
 	}
