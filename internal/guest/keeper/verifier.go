@@ -31,6 +31,9 @@ const (
 	// change.
 	lookPause = 4 * time.Millisecond
 	calmLooks = 3
+	// waitPatience is how long a program may wait in the kernel, without running, until that counts as standing: a child
+	// that was stopped may hold up its parent for good.
+	waitPatience = time.Second
 	// maxAgain is how often a program may run after it stood before it is killed. One that others continue does so once
 	// or twice, until those stand. stopPatience is how long a program may run before it first stands: one in a call of
 	// the kernel ends that first.
@@ -248,13 +251,13 @@ type seen struct {
 func (h *hold) settle() error {
 	var before map[int]seen
 	again := map[int]int{}
-	calm := 0
+	calm, calmFrom := 0, time.Now()
 	for began := time.Now(); ; time.Sleep(lookPause) {
-		now, moving := h.look()
-		if calm++; moving || before == nil || !maps.EqualFunc(now, before, func(a, b seen) bool { return a.ran == b.ran }) {
-			calm = 0
+		now, most := h.look()
+		if calm++; most == proc.Moves || before == nil || !maps.EqualFunc(now, before, func(a, b seen) bool { return a.ran == b.ran }) {
+			calm, calmFrom = 0, time.Now()
 		}
-		if calm == calmLooks {
+		if calm >= calmLooks && (most == proc.Stands || time.Since(calmFrom) > waitPatience) {
 			h.stand = now
 			return nil
 		}
@@ -278,20 +281,20 @@ func (h *hold) settle() error {
 	}
 }
 
-// look stops the programs that move, and returns what it saw.
-func (h *hold) look() (all map[int]seen, moving bool) {
+// look stops the programs that do not stand, and returns what it saw, and the most that one of them did.
+func (h *hold) look() (all map[int]seen, most proc.Motion) {
 	all = map[int]seen{}
 	for _, pid := range h.programs() {
 		motion := proc.MotionOf(pid)
 		if motion != proc.Stands {
 			_ = unix.Kill(pid, unix.SIGSTOP) // one that is gone does not run
 		}
-		moving = moving || motion == proc.Moves
+		most = max(most, motion)
 		if ran, err := proc.Ran(pid); err == nil {
 			all[pid] = seen{motion, ran}
 		}
 	}
-	return all, moving
+	return all, most
 }
 
 // watch does work, and ends the verifier early when a program runs meanwhile.
