@@ -310,8 +310,7 @@ func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 			}
 			if pid := h.moved(); pid != 0 {
 				h.fail(errRan(pid))
-				c.kill()
-				return
+				c.kill() // again, until it has begun and ended
 			}
 		}
 	})
