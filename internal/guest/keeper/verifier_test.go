@@ -223,3 +223,15 @@ func TestAVerifierNeedsASandboxWithAUserOfItsOwn(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 }
+
+// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have.
+func TestAVerifierRunsBesideAFullSandbox(t *testing.T) {
+	b := start(t, options{})
+	b.run(t, "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
+	for range 3 {
+		out, errOut, res := b.verifies(t, script("echo a | cat; exit 1"))
+		if out != "a\n" || errOut != "" || res.ExitCode != 1 || res.Problem != "" {
+			t.Errorf("%q, %q, %+v", out, errOut, res)
+		}
+	}
+}
