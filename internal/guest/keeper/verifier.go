@@ -21,8 +21,8 @@ import (
 
 // A verifier is a command whose result code of the sandbox cannot influence but by its files. It has a user of its own, and
 // nothing of the sandbox runs beside it: no command starts, all programs are stopped, and the kernel's clocks must say
-// afterwards that none of them has run. SIGSTOP alone is no proof: a program can have the kernel continue it, by a timer or
-// a watched file that sends SIGCONT. Where one has run, there is an error instead of a result.
+// afterwards that none of them has run. SIGSTOP alone is no proof: the kernel continues a program whose timer or watched file
+// sends SIGCONT. Where one has run, there is an error instead of a result.
 
 const (
 	// turnPause is how often a command looks whether the sandbox still stands still.

@@ -54,8 +54,10 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 		"-e", "PATH=/workspace/bin:/data:/workspace/link:/bin:/usr/bin", "-e", "LD_PRELOAD=/workspace/x.so", "-e", "PYTHONPATH=/bin:/workspace",
 		"-e", "BASH_ENV=/workspace/rc", "-e", "PROXY=http://127.0.0.1:3128", "-e", "OPTIONS=--require /workspace/x.js", "-e", "TOOLS=/usr/lib",
 	}})
-	b.run(t, "mkdir bin; printf '#!/bin/sh\nexit 0\n' > bin/false; chmod 755 bin/false; cp bin/false /data/false; ln -s /bin link; echo exit 0 > rc")
-	if _, _, res := b.exec(t, channel.Request{ID: "own", Exec: &channel.Exec{Args: []string{"false"}, Cwd: "/workspace"}}, ""); res.ExitCode != 0 {
+	b.run(t, "mkdir bin; printf '#!/bin/sh\nexit 0\n' > bin/false; chmod 755 bin/false; cp bin/false /data/false; ln -s /bin link; "+
+		"echo exit 0 > rc")
+	own := channel.Exec{Args: []string{"false"}, Cwd: "/workspace"}
+	if _, _, res := b.exec(t, channel.Request{ID: "own", Exec: &own}, ""); res.ExitCode != 0 {
 		t.Fatalf("the sandbox's own commands find no false of theirs: %+v", res)
 	}
 	if out, errOut, res := b.verifies(t, channel.Exec{Args: []string{"false"}}); res.ExitCode != 1 || out+errOut != "" {
@@ -73,7 +75,8 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 		}
 	}
 	b.run(t, "printf '#!/bin/sh\nexit 0\n' > bin/check; chmod 755 bin/check")
-	if _, errOut, res := b.verifies(t, channel.Exec{Args: []string{"check"}}); res.ExitCode != 127 || !strings.Contains(errOut, "check is in no directory") {
+	_, errOut, res := b.verifies(t, channel.Exec{Args: []string{"check"}})
+	if res.ExitCode != 127 || !strings.Contains(errOut, "check is in no directory") {
 		t.Errorf("a program of the sandbox by its name: %q, %+v", errOut, res)
 	}
 	if _, _, res := b.verifies(t, channel.Exec{Args: []string{"/workspace/bin/check"}}); res.ExitCode != 0 {
@@ -105,7 +108,8 @@ func TestAllElseStandsStillForAVerifier(t *testing.T) {
 	if at := <-ended; at.Before(verified.Add(-200 * time.Millisecond)) {
 		t.Errorf("a command has ended %s before the verifier", verified.Sub(at))
 	}
-	after, _, _ := b.run(t, "a=$(cat count); sleep 0.3; [ $a != $(cat count) ] && echo counts; grep State /proc/$(cat stopped)/status; ps | grep -c '[s]leep 7[78]'")
+	after, _, _ := b.run(t, "a=$(cat count); sleep 0.3; [ $a != $(cat count) ] && echo counts; "+
+		"grep State /proc/$(cat stopped)/status; ps | grep -c '[s]leep 7[78]'")
 	if after != "counts\nState:\tT (stopped)\n0\n" {
 		t.Errorf("afterwards: %q", after)
 	}
@@ -137,7 +141,8 @@ func TestAVerifierEndsInTime(t *testing.T) {
 	defer func() { <-asked }()
 	e.Timeout, began = 20*time.Second, time.Now()
 	defer func() { t.Logf("ended on request after %s", time.Since(began)) }()
-	if res, err := b.call(channel.Request{Op: channel.OpVerify, ID: "ended", Exec: &e}, channel.Streams{}); err != nil || res.Problem != wire.ProblemFailed {
+	res, err = b.call(channel.Request{Op: channel.OpVerify, ID: "ended", Exec: &e}, channel.Streams{})
+	if err != nil || res.Problem != wire.ProblemFailed {
 		t.Errorf("ended on request: %+v, %v", res, err)
 	}
 }
@@ -170,7 +175,8 @@ func TestVerifiersTakeTurns(t *testing.T) {
 	if _, res := b.tryDo(channel.Request{Op: channel.OpSave, ID: "save", Path: []byte("/data")}); !strings.Contains(res.Message, "verifier") {
 		t.Errorf("a save meanwhile: %+v", res)
 	}
-	if _, res := b.tryDo(channel.Request{Op: channel.OpSave, ID: "last", Path: []byte("/data"), Save: &channel.Save{End: true}}); res.Problem != "" {
+	last := channel.Request{Op: channel.OpSave, ID: "last", Path: []byte("/data"), Save: &channel.Save{End: true}}
+	if _, res := b.tryDo(last); res.Problem != "" {
 		t.Errorf("the last save: %+v", res)
 	}
 	if res := <-results; res.Problem != wire.ProblemFailed {
@@ -212,14 +218,16 @@ func TestAVerdictOutlivesTheBroker(t *testing.T) {
 		t.Errorf("%q, %+v, %v", out.String(), res, err)
 	}
 	again := channel.Exec{Args: []string{"true"}, Cwd: "/workspace"}
-	if res, err = b.call(channel.Request{Op: channel.OpVerify, ID: "verdict", Exec: &again}, channel.Streams{}); err != nil || res.Problem != wire.ProblemConflict {
+	res, err = b.call(channel.Request{Op: channel.OpVerify, ID: "verdict", Exec: &again}, channel.Streams{})
+	if err != nil || res.Problem != wire.ProblemConflict {
 		t.Errorf("a repetition: %+v, %v", res, err)
 	}
 }
 
 func TestAVerifierNeedsASandboxWithAUserOfItsOwn(t *testing.T) {
 	b := start(t, options{keep: []string{"-own-uid=false"}})
-	if _, _, res := b.verifies(t, channel.Exec{Args: []string{"true"}}); res.Problem != wire.ProblemInvalid || !strings.Contains(res.Message, "confinement.user") {
+	_, _, res := b.verifies(t, channel.Exec{Args: []string{"true"}})
+	if res.Problem != wire.ProblemInvalid || !strings.Contains(res.Message, "confinement.user") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -250,4 +258,28 @@ func TestProgramsThatStopAreNoReasonToRefuse(t *testing.T) {
 		slowest = max(slowest, time.Since(began))
 	}
 	t.Logf("the slowest of 50 took %s", slowest)
+}
+
+// TestAVerifierGoesOnAfterASuspension suspends the sandbox while a verifier runs, and its programs with it.
+func TestAVerifierGoesOnAfterASuspension(t *testing.T) {
+	b := start(t, options{})
+	b.run(t, "(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")
+	suspended := make(chan struct{})
+	time.AfterFunc(500*time.Millisecond, func() {
+		defer close(suspended)
+		for _, what := range []string{"pause", "unpause"} {
+			if out, err := exec.Command("docker", what, b.name).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+	out, errOut, res := b.verifies(t, script("cat count; sleep 1; cat count; exit 4"))
+	<-suspended
+	if f := strings.Fields(out); res.ExitCode != 4 || len(f) != 2 || f[0] != f[1] {
+		t.Errorf("%q, %q, %+v", out, errOut, res)
+	}
+	if out, _, _ := b.run(t, "a=$(cat count); sleep 0.3; [ $a != $(cat count) ] && echo counts"); out != "counts\n" {
+		t.Errorf("afterwards: %q", out)
+	}
 }

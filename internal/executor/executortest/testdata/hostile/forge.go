@@ -113,7 +113,7 @@ func printTallies() {
 	}
 }
 
-// forger attacks verifiers, and has itself continued when it is stopped.
+// forger attacks verifiers, and continues when it is stopped.
 func forger(args []string) {
 	if err := syscall.Mkfifo("/workspace/fifo", 0o644); err != nil && err != syscall.EEXIST {
 		fail(err.Error())
@@ -162,7 +162,7 @@ func attemptsOn(pid int) map[string]error {
 	return errs
 }
 
-// continueByTimer has the kernel continue this process every two milliseconds.
+// continueByTimer sets a timer: the kernel continues this process every two milliseconds.
 func continueByTimer() {
 	event := struct {
 		value   uint64
@@ -187,7 +187,7 @@ const (
 	notify    = 1026
 )
 
-// continueByNotice has the kernel continue this process when a file in the workspace is read.
+// continueByNotice watches the workspace: the kernel continues this process when a file there is read.
 func continueByNotice() {
 	const access, multishot = 1, 0x80000000
 	fd, err := syscall.Open("/workspace", syscall.O_RDONLY, 0)
@@ -201,7 +201,7 @@ func continueByNotice() {
 	}
 }
 
-// continueByLease has the kernel continue this process when a file is opened, whose opening waits.
+// continueByLease takes a lease of a file: the kernel continues this process when the file is opened, and holds that up.
 func continueByLease() {
 	fd, err := syscall.Open(leasedFile, syscall.O_RDWR, 0)
 	if err != nil {
