@@ -87,7 +87,7 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 // TestAllElseStandsStillForAVerifier has programs that count, one that is stopped, and a command that is asked for meanwhile.
 func TestAllElseStandsStillForAVerifier(t *testing.T) {
 	b := start(t, options{})
-	b.run(t, "for i in 1 2 3; do (i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) & done >/dev/null 2>&1; "+
+	b.run(t, "for c in 1 2 3; do (i=0; while :; do i=$((i+1)); echo $i > $c; mv $c count; done) & done >/dev/null 2>&1; "+
 		"sleep 1000 & echo $! > stopped; kill -STOP $!; until [ -e count ]; do :; done")
 	began := make(chan struct{})
 	ended := make(chan time.Time, 1)
