@@ -137,6 +137,7 @@ type starts struct {
 	dir, null *os.File
 	nice      int
 	processes func(uid int) uint64
+	pids      int // of the sandbox, 0 when not known
 	score     int
 	gate      *sync.RWMutex // closed while the sandbox stands still
 	diskEnded func() time.Duration

@@ -137,7 +137,7 @@ type process struct {
 
 func (p *process) run() error {
 	p.keeper = newKeeper(starts{
-		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes,
+		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 	}, nil, func() { os.Exit(exitStopped) })
 	if p.cfg.Disk > 0 {

@@ -41,6 +41,8 @@ const (
 	stopPatience = 3 * time.Second
 	// watchPause is how often the clocks are read while a verifier runs.
 	watchPause = 20 * time.Millisecond
+	// verifierRoom is how many processes and threads a verifier needs at least, until it runs its program and beside it.
+	verifierRoom = 16
 	// cleanTime bounds the removal of what a verifier left in its directory.
 	cleanTime = 10 * time.Second
 )
@@ -97,9 +99,9 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 		h.release()
 	})
 	defer lost.Stop()
-	if err := h.settle(); err != nil {
+	if err := errors.Join(h.settle(), roomBeside(s.pids)); err != nil {
 		c.stopInput()
-		why := "stop the programs of the sandbox: " + err.Error()
+		why := "make the sandbox stand still: " + err.Error()
 		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: why, Duration: time.Since(asked)})
 	}
 	s.gate = new(sync.RWMutex) // it is its turn
@@ -113,6 +115,15 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: err.Error(), Duration: r.Duration})
 	}
 	return r
+}
+
+// roomBeside refuses a verifier that could not start its processes: how it fails then is not its result.
+func roomBeside(pids int) error {
+	if left := pids - proc.Threads(); pids > 0 && left < verifierRoom {
+		return fmt.Errorf("the programs that are stopped leave %d of %d processes, and a verifier needs %d: end some of them",
+			max(left, 0), pids, verifierRoom)
+	}
+	return nil
 }
 
 // clean removes what the verifier left in its own directory, as the verifier's user. No other process of that user runs.

@@ -232,15 +232,17 @@ func TestAVerifierNeedsASandboxWithAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have.
+// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have. What is left may be too little.
 func TestAVerifierRunsBesideAFullSandbox(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
 	for range 3 {
 		out, errOut, res := b.verifies(t, script("echo a | cat; exit 1"))
-		if out != "a\n" || errOut != "" || res.ExitCode != 1 || res.Problem != "" {
+		refused := res.Problem == wire.ProblemFailed && strings.Contains(res.Message, "end some of them")
+		if !refused && (out != "a\n" || errOut != "" || res.ExitCode != 1 || res.Problem != "") {
 			t.Errorf("%q, %q, %+v", out, errOut, res)
 		}
+		t.Logf("refused: %t", refused)
 	}
 }
 

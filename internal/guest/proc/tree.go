@@ -190,6 +190,16 @@ func OfUser(uid int) (found []int) {
 	return found
 }
 
+// Threads counts the threads of all processes, which is what a limit of processes counts.
+func Threads() (n int) {
+	for pid := range All() {
+		if s, ok := readStat("/proc/" + strconv.Itoa(pid) + "/stat"); ok {
+			n += s.threads
+		}
+	}
+	return n
+}
+
 // Ran returns for how long all threads of a process have run, those that ended included, to the nanosecond. It fails for a
 // process that is gone.
 func Ran(pid int) (time.Duration, error) {
