@@ -221,6 +221,10 @@ func TestExecIsTheCommand(t *testing.T) {
 	if r := exec("", "--timeout", "10ms", "--", "sleep", "1h"); r.code != sandbox.ExitTimeout {
 		t.Errorf("a command out of time gave %+v", r)
 	}
+	if r := exec("", "--as", "verifier", "--", "whoami"); r != (result{0, "verifier\n", ""}) {
+		t.Errorf("as verifier it gave %+v", r)
+	}
+	w.want(exec("", "--as", "root", "--", "echo"), cli.ExitNotRun, "must be verifier")
 	w.want(exec("", "--generation", "2", "--", "echo"), cli.ExitNotRun, "generation")
 	w.want(exec("", "--env", "A", "--", "echo"), cli.ExitNotRun, "NAME=value")
 	w.want(exec(""), cli.ExitNotRun, "a command")

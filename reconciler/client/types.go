@@ -326,12 +326,14 @@ const (
 	ReasonOtherGeneration = sandbox.ReasonOtherGeneration
 	ReasonOtherInstance   = sandbox.ReasonOtherInstance
 	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
-	ReasonLedgerBehind    = sandbox.ReasonLedgerBehind
-	ReasonOtherBody       = sandbox.ReasonOtherBody
-	ReasonActiveLeases    = sandbox.ReasonActiveLeases
-	ReasonImageNotFound   = sandbox.ReasonImageNotFound
-	ReasonExecNotFound    = sandbox.ReasonExecNotFound
-	ReasonExecCancelled   = sandbox.ReasonExecCancelled
+	ReasonLedgerBehind  = sandbox.ReasonLedgerBehind
+	ReasonOtherBody     = sandbox.ReasonOtherBody
+	ReasonActiveLeases  = sandbox.ReasonActiveLeases
+	ReasonImageNotFound = sandbox.ReasonImageNotFound
+	ReasonExecNotFound  = sandbox.ReasonExecNotFound
+	ReasonExecCancelled = sandbox.ReasonExecCancelled
+	// ReasonVerifierRuns: the sandbox stood still, for a verifier or to be saved, for as long as the command had to end.
+	ReasonVerifierRuns    = sandbox.ReasonVerifierRuns
 	ReasonProcessNotFound = sandbox.ReasonProcessNotFound
 	ReasonProcessEnded    = sandbox.ReasonProcessEnded
 	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
@@ -944,4 +946,14 @@ type NanoUSD = sandbox.NanoUSD
 // USD is one US dollar.
 const (
 	USD = sandbox.USD
+)
+
+// ExecAs names in which role a command runs.
+type ExecAs = sandbox.ExecAs
+
+// AsVerifier runs a command whose result code of the sandbox cannot forge. It has a user of its own, all other programs of
+// the sandbox are stopped while it runs, and it takes from the sandbox only files that its program reads. Where a program
+// of the sandbox ran all the same, there is an error and no result.
+const (
+	AsVerifier = sandbox.AsVerifier
 )

@@ -168,7 +168,7 @@ func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call he
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
 	res, err := client.Call(ctx, call.Request, streams)
-	if call.Request.Op != channel.OpExec {
+	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
 		return res, err
 	}
 	streams.Stdin = nil

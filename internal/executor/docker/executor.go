@@ -106,7 +106,7 @@ func New(cfg Config) (*Executor, error) {
 		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
 	}
 	e.channels = newChannels(e.openChannel)
-	e.Guests = helper.New(sandbox.Docker, e.help)
+	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
 	return e, nil
 }
 
@@ -131,7 +131,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, Verifier: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

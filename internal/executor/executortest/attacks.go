@@ -51,6 +51,7 @@ func testAttacks(t *testing.T, cfg Config) {
 		{"no process of another user can be reached", reachForeign},
 		{"no command is traced before it runs", traceStart},
 		{"a result is how the command ended", peekAtCommands},
+		{"no result of a verifier is forged", forgeVerdicts},
 		{"a command whose starter is killed has its timeout", killStarters},
 		{"spinning processes do not put the deadline off", spinAtDeadline},
 		{"what a sandbox uses up is its own", exhaustAll},

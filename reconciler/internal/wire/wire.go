@@ -188,6 +188,7 @@ type ExecRequest struct {
 	Env           map[string]string   `json:"env,omitempty"`
 	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
 	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
+	As            sandbox.ExecAs      `json:"as,omitempty" enum:"verifier" doc:"verifier: run it as a second user of the sandbox, while all other programs of the sandbox are stopped; an error where one of them ran all the same. For test verdicts. Other commands wait meanwhile, and get 409 verifier_runs at their timeout."`
 	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
 	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
 	Stdin         string              `json:"stdin,omitempty"`
