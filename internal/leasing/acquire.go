@@ -188,7 +188,8 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 	}
 	b = beginning{sandboxID: s.ID, first: t, isNew: true}
 	if l == nil {
-		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now, Generation: s.Generation, SandboxID: s.ID}
+		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now,
+			Generation: s.Generation, SandboxID: s.ID}
 		return b, tx.CreateLease(l)
 	}
 	l.Generation, l.SandboxID = s.Generation, s.ID

@@ -74,7 +74,8 @@ func (m *machine) acquire() {
 
 // batch acquires the leases of several agents of a game, each or all or none.
 func (m *machine) batch() {
-	b := sandbox.AcquireBatch{EnvironmentID: m.game(), Owner: "test", NoWait: rapid.Bool().Draw(m.T, "at once"), AllOrNone: rapid.Bool().Draw(m.T, "all or none")}
+	b := sandbox.AcquireBatch{EnvironmentID: m.game(), Owner: "test",
+		NoWait: rapid.Bool().Draw(m.T, "at once"), AllOrNone: rapid.Bool().Draw(m.T, "all or none")}
 	for i := range rapid.IntRange(1, 3).Draw(m.T, "items") {
 		b.Items = append(b.Items, sandbox.BatchItem{AgentDID: fmt.Sprintf("did:plc:a%d", 3-i)})
 	}

@@ -118,7 +118,8 @@ func (c *casino) environment(p sandbox.PutEnvironment) {
 func (c *casino) play(dice *rand.Rand, n int, tenant *sandbox.Tenant) {
 	engine := c.engines[n%2]
 	for range 12 {
-		b := sandbox.AcquireBatch{EnvironmentID: fmt.Sprint("catan-", 1+dice.IntN(2)), Owner: "test", AllOrNone: dice.IntN(2) == 0, Tenant: tenant}
+		b := sandbox.AcquireBatch{EnvironmentID: fmt.Sprint("catan-", 1+dice.IntN(2)), Owner: "test", Tenant: tenant}
+		b.AllOrNone = dice.IntN(2) == 0
 		for _, i := range dice.Perm(12)[:1+dice.IntN(5)] {
 			b.Items = append(b.Items, sandbox.BatchItem{AgentDID: seat(i)})
 		}

@@ -27,7 +27,8 @@ func unassigned(s *ledger.Sandbox) bool {
 
 // isLostFromPool reports whether a lease ended because the sandbox that it took from a pool could not be used.
 func isLostFromPool(s *ledger.Sandbox) bool {
-	return unassigned(s) && (s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished) && s.ErrorCode != sandbox.ReasonPostStartFailed
+	isLost := s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished
+	return unassigned(s) && isLost && s.ErrorCode != sandbox.ReasonPostStartFailed
 }
 
 // subject names what a sandbox is, for errors.
