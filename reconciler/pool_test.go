@@ -37,7 +37,7 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 	}
 	ours := w.labelled()
 	w.kill() // nobody watches over it: it ends by itself
-	w.eventually("the container has ended", func() bool { return w.docker("ps", "-q", "--filter", ours) == "" })
+	w.eventually("the container has ended", func() bool { return w.docker("ps", "-q", "--filter", ours, "--filter", sandboxes) == "" })
 	if early := time.Until(l.LeasedAt.Add(lifetime)); early > 0 {
 		t.Errorf("it ended %s before its max_lifetime", early)
 	}

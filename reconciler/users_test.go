@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +36,19 @@ func TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot(t *testing.T) {
 	}
 	if got := strings.Fields(string(res.Stdout)); len(got) < 3 || got[0] != "1001" || got[1] != "1001" || strings.Contains("\n"+string(res.Stdout), "\n0\n") {
 		t.Errorf("another user that is not root, and the owners of all processes, are %q", got)
+	}
+
+	res, err = w.service.Exec(t.Context(), ref, sandbox.ExecRequest{As: sandbox.AsVerifier, Command: []string{"sh", "-c", "id -u; echo $HOME; exit 7"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := w.service.Exec(t.Context(), ref, sandbox.ExecRequest{Command: command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := strconv.Atoi(strings.TrimSpace(string(own.Stdout)))
+	if got := string(res.Stdout); res.ExitCode != 7 || !strings.HasPrefix(got, strconv.Itoa(id+1)+"\n/tmp/verifier-") {
+		t.Errorf("as verifier, in a sandbox of user %d: %q, exit code %d, %s", id, got, res.ExitCode, res.Stderr)
 	}
 
 	w.environment("rooted", func(p *sandbox.PutEnvironment) { p.Confinement.AllowRoot = true })

@@ -16,6 +16,9 @@ const (
 	// does not end them: OpFollow continues where the output broke off.
 	OpExec    Op = "exec"
 	OpProcess Op = "process"
+	// OpVerify runs a command as OpExec does, as a user of its own, while all other programs of the sandbox are stopped. It
+	// fails where one of them ran meanwhile. A guest of an earlier release refuses it.
+	OpVerify Op = "verify"
 	// OpFollow sends what a command has written from an offset on, and its result once it has ended.
 	OpFollow Op = "follow"
 	// OpEnd ends a command and all it started.
@@ -45,7 +48,7 @@ type Request struct {
 	Op Op `json:"op"`
 	// ID names the command, or the operation. Each caller chooses ids that no other uses.
 	ID     string            `json:"id"`
-	Exec   *Exec             `json:"exec,omitempty"`   // of OpExec and OpProcess
+	Exec   *Exec             `json:"exec,omitempty"`   // of OpExec, OpProcess and OpVerify
 	Follow *Follow           `json:"follow,omitempty"` // of OpFollow
 	Path   []byte            `json:"path,omitempty"`   // of OpPut, OpGet and OpSave: bytes, which need not be UTF-8
 	File   *wire.FileRequest `json:"file,omitempty"`   // of OpFile
@@ -57,12 +60,12 @@ type Request struct {
 }
 
 // runs tells whether a request starts a program.
-func (r Request) runs() bool { return r.Op == OpExec || r.Op == OpProcess }
+func (r Request) runs() bool { return r.Op == OpExec || r.Op == OpProcess || r.Op == OpVerify }
 
 // changes tells whether a request is carried out at most once for its id.
 func (r Request) changes() bool {
 	switch r.Op {
-	case OpExec, OpProcess, OpPut, OpSecrets:
+	case OpExec, OpProcess, OpVerify, OpPut, OpSecrets:
 		return true
 	case OpFile:
 		return r.File != nil && (r.File.Op == wire.FileWrite || r.File.Op == wire.FileRemove)

@@ -40,8 +40,12 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 	return sandbox.Acquired{Lease: l, IsNew: begun.isNew}, err
 }
 
-// errLostFromPool: the sandbox that was taken from a pool never became the lease's.
-var errLostFromPool = errors.New("the sandbox from the pool could not be used")
+var (
+	// errLostFromPool: the sandbox that was taken from a pool never became the lease's.
+	errLostFromPool = errors.New("the sandbox from the pool could not be used")
+	// errTakenBack: the lease was of a batch that ended because it could not have all of its leases.
+	errTakenBack = errors.New("it was made for a batch that was released: ask again")
+)
 
 // beginning is a lease that was accepted, with the first step of a new one, nil where somebody else
 // takes it or it has to wait.
@@ -55,7 +59,7 @@ type beginning struct {
 func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
 	err = e.reaching(ctx, func() error {
 		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-			b.sandboxID, b.first, b.isNew, err = e.findOrBegin(tx, a, warm)
+			b, err = e.findOrBegin(tx, a, "", warm)
 			return err
 		})
 	})
@@ -76,14 +80,17 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 const poolTries = 2
 
 // bring brings an accepted lease to where its sandbox can be used. In place of what a pool has lost it takes the next one,
-// and in the end makes one, as without a pool.
+// and in the end makes one, as without a pool. What another request's batch has taken back is made anew.
 func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
-	for try := 1; ; try++ {
+	for lost := 0; ; {
 		got, err := e.bringOnce(ctx, b)
-		if !errors.Is(err, errLostFromPool) {
+		switch {
+		case errors.Is(err, errLostFromPool) && lost < poolTries:
+			lost++
+		case !errors.Is(err, errTakenBack):
 			return got, err
 		}
-		if b, err = e.accept(ctx, a, try < poolTries); err != nil {
+		if b, err = e.accept(ctx, a, lost < poolTries); err != nil {
 			return sandbox.Acquired{}, err
 		}
 	}
@@ -131,7 +138,10 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 	if s.ErrorCode == sandbox.ReasonPostStartFailed {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.EndReason).WithReason(s.ErrorCode)
 	}
-	if unassigned(s) && (s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished) {
+	if takenBack(s) {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: %w", s.Lease(), errTakenBack)
+	}
+	if isLostFromPool(s) {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.EndReason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	if s.EndedBy == sandbox.EndedByFailed {
@@ -141,64 +151,74 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 }
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
-// for its first step. warm permits to take it from a pool.
-func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, warm bool) (id string, t *task, isNew bool, err error) {
+// for its first step, in a batch unless its id is "". warm permits to take it from a pool.
+func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
 	env, err := mustEnvironment(tx, a.EnvironmentID)
 	if err != nil {
-		return "", nil, false, err
+		return b, err
 	}
 	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	l, err := tx.Lease(leaseID)
 	if err != nil {
-		return "", nil, false, err
+		return b, err
 	}
 	var last int64
 	if l != nil {
 		s, held, err := currentOf(tx, leaseID)
 		if err != nil {
-			return "", nil, false, err
+			return b, err
 		}
 		if live(s, held, tx.Now) {
-			return s.ID, nil, false, sameLease(s, a)
+			return beginning{sandboxID: s.ID}, sameLease(s, a)
 		}
 		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
 			if err := e.endLease(tx, s, *end); err != nil {
-				return "", nil, false, err
+				return b, err
 			}
 			if err := tx.SaveSandbox(s); err != nil {
-				return "", nil, false, err
+				return b, err
 			}
 		}
 		last = l.Generation
 	}
+	next, err := e.mayBegin(tx, env, a, last)
+	if err != nil {
+		return b, err
+	}
+	next.BatchID = batchID
+	t, s, err := e.begin(tx, env, next, warm)
+	if err != nil {
+		return b, err
+	}
+	b = beginning{sandboxID: s.ID, first: t, isNew: true}
+	if l == nil {
+		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now,
+			Generation: s.Generation, SandboxID: s.ID}
+		return b, tx.CreateLease(l)
+	}
+	l.Generation, l.SandboxID = s.Generation, s.ID
+	return b, tx.SaveLease(l)
+}
+
+// mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
+func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire, last int64) (*ledger.Sandbox, error) {
 	spec := a.Settings.Apply(env.Spec)
 	if err := mayLease(env, spec); err != nil {
-		return "", nil, false, err
+		return nil, err
 	}
 	if err := mayHold(tx, env.ID, a.Tenant); err != nil {
-		return "", nil, false, err
+		return nil, err
 	}
 	if err := e.answers(env.Backend, env.Instance); err != nil {
-		return "", nil, false, err
+		return nil, err
 	}
 	generation, err := tx.NextGeneration(env.Instance, last)
 	if err != nil {
-		return "", nil, false, err
+		return nil, err
 	}
+	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
-	if err := e.mayAfford(tx, env, next); err != nil {
-		return "", nil, false, err
-	}
-	t, s, err := e.begin(tx, env, next, warm)
-	if err != nil {
-		return "", nil, false, err
-	}
-	if l == nil {
-		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now, Generation: generation, SandboxID: s.ID}
-		return s.ID, t, true, tx.CreateLease(l)
-	}
-	l.Generation, l.SandboxID = generation, s.ID
-	return s.ID, t, true, tx.SaveLease(l)
+	return next, e.mayAfford(tx, env, next)
 }
 
 // mayHold refuses a tenant one more lease than its ceiling in an environment.

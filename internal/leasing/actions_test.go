@@ -17,6 +17,7 @@ import (
 var everything = map[string]func(*machine){
 	"acquire":    (*machine).acquire,
 	"again":      (*machine).acquire, // twice as often as the rest
+	"batch":      (*machine).batch,
 	"renew":      (*machine).renew,
 	"release":    (*machine).release,
 	"use":        (*machine).use,
@@ -67,6 +68,32 @@ func (m *machine) acquire() {
 		m.Fatalf("%s did not live, and is said to be known in generation %d", id, got.Lease.Generation)
 	}
 	if got.IsNew && a.EnvironmentID == budgetedGame && m.now().Equal(began) {
+		m.checkBudget()
+	}
+}
+
+// batch acquires the leases of several agents of a game, each or all or none.
+func (m *machine) batch() {
+	b := sandbox.AcquireBatch{EnvironmentID: m.game(), Owner: "test",
+		NoWait: rapid.Bool().Draw(m.T, "at once"), AllOrNone: rapid.Bool().Draw(m.T, "all or none")}
+	for i := range rapid.IntRange(1, 3).Draw(m.T, "items") {
+		b.Items = append(b.Items, sandbox.BatchItem{AgentDID: fmt.Sprintf("did:plc:a%d", 3-i)})
+	}
+	began := m.now()
+	m.Logf("acquire a batch of %d in %s (at once: %v, all or none: %v)", len(b.Items), b.EnvironmentID, b.NoWait, b.AllOrNone)
+	var got []sandbox.AcquireResult
+	err := m.call(func(ctx context.Context) (err error) {
+		got, err = m.at.engine.AcquireBatch(ctx, b)
+		return err
+	}, sandbox.EnvironmentEnded, sandbox.BudgetExceeded)
+	begun := false
+	for i := range got {
+		begun = begun || got[i].IsNew
+		if got[i].Err != nil && b.AllOrNone {
+			m.Fatalf("item %d of all or none failed by itself: %v", i, got[i].Err)
+		}
+	}
+	if err == nil && begun && b.EnvironmentID == budgetedGame && m.now().Equal(began) {
 		m.checkBudget()
 	}
 }

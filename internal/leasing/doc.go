@@ -203,6 +203,21 @@
 // What an environment has on its backend is made, changed and removed under a claim on its row, by one request at a
 // time (provisioning.go). Until it was made once it gives out no lease: an acquire waits for that.
 //
+// # Batches
+//
+// A batch of leases is begun in one transaction, and each of its steps is one as above (batch.go). The rows of a batch that
+// leases all or none carry its id. No process owns it; the rows decide:
+//
+//	all were ready once      it stands: nothing looks at the id any more
+//	a first step fails       the transaction that settles it ends every lease of the batch that lives (batchend.go),
+//	                         also where the step could be tried again
+//	the pool's sandbox is    the same transaction begins the lease's next generation, in the batch
+//	lost
+//	its process dies         others take the steps, and settle them as above
+//
+// A request that finds a lease in another batch waits for it. Where that batch ends first, a batch of all or none fails
+// with Unavailable, and others begin the next generation.
+//
 // # What is kept
 //
 // A row that is gone stays for the cleanup ttl. Retire then removes it with its events and usage

@@ -1,6 +1,7 @@
 package leasing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -78,7 +79,11 @@ func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: the lease engine is closing: command %s was not started", r.ID, id)
 		}
 	}
-	return e.GetExec(ctx, sandbox.ExecRef{LeaseID: r.ID, ID: id})
+	ref := sandbox.ExecRef{LeaseID: r.ID, ID: id}
+	if err := e.awaitBegun(ctx, ref); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return e.GetExec(ctx, ref)
 }
 
 // beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun
@@ -98,6 +103,9 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	}
 	c.req, c.rec = req, newRecording(req, e.state != nil)
 	c.use, err = e.enterFor(ctx, r, commandTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
+		if err := c.checkBackend(s); err != nil {
+			return err
+		}
 		if err := c.join(tx, s); err != nil {
 			return err
 		}
@@ -121,7 +129,7 @@ func (e *Engine) beginExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
 	return ledger.Exec{
 		ID: req.ID, Named: req.ID != "", LeaseID: leaseID, Command: programOf(req), EnvNames: append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
-		Cwd: req.Cwd, RunAs: req.User, Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
+		Cwd: req.Cwd, RunAs: cmp.Or(string(req.As), req.User), Timeout: ledger.SpanOf(req.Timeout), Detached: ledger.Flag(req.Detach), State: sandbox.ExecRunning,
 		SessionID: req.Session, IsShell: req.Shell != "", Source: req.Source,
 	}
 }
@@ -136,12 +144,15 @@ func programOf(req sandbox.ExecRequest) []string {
 
 // record stores a new command, with its event. Errors: Invalid where the environment does not allow it.
 func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
-	if err := s.Rules().Check("exec", x.EnvNames, x.RunAs); err != nil {
+	if err := checkExec(s.Rules(), x); err != nil {
 		return err
 	}
 	data := map[string]any{"exec_id": x.ID, "program": x.Command[0], "timeout": x.Timeout.Duration()}
 	if x.Detached {
 		data["detached"] = true
+	}
+	if as := x.As(); as != "" {
+		data["as"] = as
 	}
 	if x.SessionID != "" {
 		data["session_id"] = x.SessionID
@@ -152,6 +163,22 @@ func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
 	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
 	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(claimTTL))
 	return tx.CreateExec(x)
+}
+
+func checkExec(rules sandbox.CommandRules, x *ledger.Exec) error {
+	if x.As() == sandbox.AsVerifier {
+		return rules.CheckVerifier("exec", x.EnvNames)
+	}
+	return rules.Check("exec", x.EnvNames, x.User())
+}
+
+// checkBackend refuses what the sandbox's backend cannot run.
+func (c *command) checkBackend(s *ledger.Sandbox) error {
+	b := c.engine.backends[s.Backend]
+	if c.row.As() != sandbox.AsVerifier || b != nil && b.Capabilities().Verifier {
+		return nil
+	}
+	return sandbox.InvalidFields("exec", []sandbox.Field{sandbox.VerifierField(s.Backend)})
 }
 
 // known returns the command that a request with a chosen id has begun before, nil when there is none.
@@ -178,7 +205,8 @@ func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exe
 		{"env", slices.Equal(known.EnvNames, want.EnvNames)},
 		{"session", known.SessionID == want.SessionID},
 		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // a session has its own, and so has it a user
-		{"user", known.RunAs == want.RunAs || want.SessionID != ""},
+		{"as", known.As() == want.As()},
+		{"user", known.As() != want.As() || known.RunAs == want.RunAs || want.SessionID != ""},
 		{"timeout", known.Timeout == want.Timeout},
 		{"detach", known.Detached == want.Detached},
 	} {
@@ -298,7 +326,11 @@ func (c *command) keptProblem(stored error) string {
 
 // settleExec records how a command ended. Its caller stores the sandbox.
 func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult, runErr error, left bool) error {
-	x.FinishedAt = tx.Now
+	finished, runErr, err := underStop(tx, x, runErr)
+	if err != nil {
+		return err
+	}
+	x.FinishedAt = finished
 	data := map[string]any{"exec_id": x.ID}
 	kind := sandbox.EventExecFinished
 	switch {

@@ -133,6 +133,31 @@ func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
 	})
 }
 
+func TestACommandWhoseSandboxStopsHasEndedThen(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})
+		later(time.Minute)
+		w.cutOff()
+		l := other.lease(annLease)
+		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
+		stopped := time.Now()
+		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
+			w.Fatal(err)
+		}
+		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.StoppedAt = stopped })
+		later(30 * time.Second)
+		other.startLoop()
+		later(30 * time.Second)
+		got := other.wantExec(x.ID, sandbox.ExecFailed)
+		if !strings.Contains(got.Error, "its sandbox stopped while it ran") || got.FinishedAt.Sub(stopped).Abs() > time.Second {
+			w.Errorf("its sandbox stopped at %s; it ended at %s: %s", stopped, got.FinishedAt, got.Error)
+		}
+		if l := other.lease(annLease); l.Phase != sandbox.PhaseAwake {
+			w.Errorf("its sandbox is %s", l.Phase)
+		}
+	})
+}
+
 func TestACommandOfADeadProcessEndsWithItsSandbox(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})

@@ -125,7 +125,7 @@ func (e *Engine) endExec(ctx context.Context, s *ledger.Sandbox, x *ledger.Exec)
 	if err != nil {
 		return err
 	}
-	err = backend.EndExec(ctx, e.handle(s), x.ID, x.RunAs)
+	err = backend.EndExec(ctx, e.handle(s), x.ID, x.User())
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}

@@ -42,6 +42,7 @@ var invariants = []invariant{
 	{"a sandbox of ours has a row, and one that is confirmed gone is gone", sandboxHasRow},
 	{"a backend's sandbox is of the generation that its row says", sandboxIsOfItsGeneration},
 	{"a lease has one generation that is to live, its last", oneGenerationLives},
+	{"a batch of all or none has no lease that lives once one could not begin", batchIsWhole},
 	{"generations are numbered from 1 and never change hands", generationsAreFixed},
 	{"what has ended stays as it ended", endedStaysEnded},
 	{"what is gone never changes again", goneStaysGone},
@@ -341,6 +342,29 @@ func viewIsTheRow(p *picture, _ *known) string {
 		}
 		if s.Desired == ledger.Gone && (l.EndedBy != s.EndedBy || l.EndedAt != s.EndedAt.Time()) {
 			return fmt.Sprintf("%s is shown ended by %q, and ended by %s", p.name(s.ID), l.EndedBy, s.EndedBy)
+		}
+	}
+	return ""
+}
+
+func batchIsWhole(p *picture, _ *known) string {
+	lives, failed, last := make(map[string]string), make(map[string]string), make(map[string]int64)
+	for _, s := range p.rows {
+		last[s.BatchID+s.Lease()] = max(last[s.BatchID+s.Lease()], s.Generation)
+	}
+	for id, s := range p.rows {
+		switch isLast := s.Generation == last[s.BatchID+s.Lease()]; {
+		case s.BatchID == "":
+		case s.Desired == ledger.Present && s.Phase == sandbox.PhasePending && s.Attempts > 0,
+			s.ReadyAt == 0 && s.EndedBy == sandbox.EndedByFailed && isLast:
+			failed[s.BatchID] = p.name(id)
+		case s.Desired == ledger.Present:
+			lives[s.BatchID] = p.name(id)
+		}
+	}
+	for batch, one := range failed {
+		if other, ok := lives[batch]; ok {
+			return fmt.Sprintf("%s could not begin, and %s of its batch lives", one, other)
 		}
 	}
 	return ""

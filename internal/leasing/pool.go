@@ -35,6 +35,12 @@ func unassigned(s *ledger.Sandbox) bool {
 	return s.LeaseID != nil && s.PooledAt != 0 && s.ReadyAt == 0
 }
 
+// isLostFromPool reports whether a lease ended because the sandbox that it took from a pool could not be used.
+func isLostFromPool(s *ledger.Sandbox) bool {
+	isLost := s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished
+	return unassigned(s) && isLost && s.ErrorCode != sandbox.ReasonPostStartFailed
+}
+
 // subject names what a sandbox is, for errors.
 func subject(s *ledger.Sandbox) string {
 	if pooled(s) {
@@ -317,7 +323,7 @@ func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) 
 	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return nil, false, err
 	}
-	s.LeaseID, s.Generation, s.AgentDID, s.Owner = want.LeaseID, want.Generation, want.AgentDID, want.Owner
+	s.LeaseID, s.Generation, s.AgentDID, s.Owner, s.BatchID = want.LeaseID, want.Generation, want.AgentDID, want.Owner, want.BatchID
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
 	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now

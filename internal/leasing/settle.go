@@ -44,7 +44,9 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 			}
 		}
 		if out.err != nil {
-			err = e.settleFailure(tx, s, t, out)
+			if err = e.settleFailure(tx, s, t, out); err == nil {
+				err = e.settleMember(tx, s, t, out.err)
+			}
 		} else {
 			err = e.settleSuccess(tx, s, t, out)
 		}

@@ -41,9 +41,10 @@ type Exec struct {
 	Command    []string `gorm:"serializer:json"`
 	EnvNames   []string `gorm:"serializer:json"`
 	Cwd        string
-	RunAs      string
-	Timeout    Span
-	Detached   Flag
+	// RunAs is the user, or AsVerifier.
+	RunAs    string
+	Timeout  Span
+	Detached Flag
 	// SessionID is the session that it is run in, "" for none; IsShell: it is a line of its shell.
 	SessionID string
 	IsShell   Flag `gorm:"column:shell"`
@@ -92,11 +93,27 @@ type Output struct {
 // IsObject reports whether what is kept is an object.
 func (o Output) IsObject() bool { return o.Kept > int64(len(o.Inline)) }
 
+// As returns the role of the command.
+func (x *Exec) As() sandbox.ExecAs {
+	if x.RunAs == string(sandbox.AsVerifier) {
+		return sandbox.AsVerifier
+	}
+	return ""
+}
+
+// User returns the user that was named for the command.
+func (x *Exec) User() string {
+	if x.As() != "" {
+		return ""
+	}
+	return x.RunAs
+}
+
 // Domain returns the command as it stands at an event of its sandbox.
 func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 	return sandbox.Exec{
 		ID: x.ID, LeaseID: x.LeaseID, Generation: x.Generation, SandboxID: x.SandboxID,
-		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.RunAs, Timeout: x.Timeout.Duration(), Detached: bool(x.Detached), SessionID: x.SessionID,
+		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.User(), As: x.As(), Timeout: x.Timeout.Duration(), Detached: bool(x.Detached), SessionID: x.SessionID,
 		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(), ExitCode: x.ExitCode,
 		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
 		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,

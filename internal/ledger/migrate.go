@@ -24,10 +24,10 @@ var migrationsOf = map[goose.Dialect]string{
 
 // schemaVersion is the newest migration of this program. A ledger whose min_reader is
 // higher has been changed in a way that this program would break.
-const schemaVersion = 6
+const schemaVersion = 7
 
 // minReader is the oldest schema version whose program may write to a ledger of this one.
-const minReader = 6
+const minReader = 7
 
 // identity is the one row of ledgers.
 type identity struct {

@@ -160,6 +160,8 @@ type Sandbox struct {
 	Crashes   int64
 	// LedgerID is the label under which its backend knows an adopted sandbox; "" is this ledger's.
 	LedgerID string
+	// BatchID names the batch that leases all of its agents or none, "" where the lease counts by itself.
+	BatchID string
 	// PooledAt is when it was made for a warm pool, 0 if it was not.
 	PooledAt Time
 	// HardDeadline is the deadline that its backend was given when it was made; 0 is leased_at +

@@ -74,6 +74,11 @@ func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).Order("id"))
 }
 
+// BatchSandboxes returns the sandboxes of a batch whose leases have not ended.
+func (tx *Tx) BatchSandboxes(batchID string) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Where("batch_id = ? AND batch_id <> '' AND desired = 'present'", batchID).Order("id"))
+}
+
 // AdoptedFrom returns the ledgers from which sandboxes of an environment were adopted.
 func (tx *Tx) AdoptedFrom(environmentID string) ([]string, error) {
 	var ids []string

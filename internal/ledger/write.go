@@ -188,7 +188,7 @@ func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	if alone {
 		return true, recovered(tx, j.fn)
 	}
-	return savepoint(tx, j.fn)
+	return savepoint(tx, "job", j.fn)
 }
 
 // recovered runs fn and makes its panic an error.
@@ -201,11 +201,20 @@ func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
 	return fn(tx)
 }
 
+// Part runs fn so that its failure undoes the changes of fn only, and returns that failure as refused. err is set
+// when the transaction cannot go on: its caller returns it.
+func (tx *Tx) Part(fn func(tx *Tx) error) (refused, err error) {
+	whole, refused := savepoint(tx, "part", fn)
+	if !whole {
+		return nil, refused
+	}
+	return refused, nil
+}
+
 // savepoint runs fn so that its failure undoes its own changes only. When the database has undone the
 // whole transaction by itself, as SQLite does when its disk is full, nothing of it is left to go on with:
 // what followed would be stored at once and one by one.
-func savepoint(tx *Tx, fn func(tx *Tx) error) (whole bool, err error) {
-	const name = "job"
+func savepoint(tx *Tx, name string, fn func(tx *Tx) error) (whole bool, err error) {
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return false, unavailable("writing to the ledger", err)
 	}

@@ -36,9 +36,10 @@ func (c *Client) Close() error {
 	return c.mux.close()
 }
 
-// Add makes the directory and the socket of a sandbox. Present is success.
-func (c *Client) Add(ctx context.Context, id string) error {
-	_, err := c.ask(ctx, request{Op: opAdd, ID: id})
+// Add makes the directory and the socket of a sandbox, and the files of its accounts. Present is success; the files are
+// written anew.
+func (c *Client) Add(ctx context.Context, id string, accounts Accounts) error {
+	_, err := c.ask(ctx, request{Op: opAdd, ID: id, Accounts: accounts})
 	return err
 }
 
@@ -67,8 +68,11 @@ func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	if end, ok := ctx.Deadline(); ok {
 		r.Wait = min(max(time.Until(end), 0), maxWait)
 	}
-	conn, _, err := c.call(ctx, r)
-	return conn, err
+	conn, a, err := c.call(ctx, r)
+	if err != nil || !a.Lent {
+		return conn, err
+	}
+	return borrow(ctx, conn)
 }
 
 // ask makes a request whose answer is all that comes.
@@ -86,6 +90,8 @@ func (c *Client) call(ctx context.Context, r request) (net.Conn, answer, error) 
 	if err != nil {
 		return nil, answer{}, fmt.Errorf("connect to the relay: %w", err)
 	}
+	_, direct := conn.(*net.UnixConn)
+	r.Lend = borrows && direct && r.Op == opAttach
 	a, err := exchange(ctx, conn, r)
 	if err == nil {
 		err = a.asError()
@@ -119,20 +125,29 @@ func (c *Client) open(ctx context.Context) (net.Conn, error) {
 
 // exchange sends a request and reads its answer, and nothing after it.
 func exchange(ctx context.Context, conn net.Conn, r request) (a answer, err error) {
+	err = within(ctx, conn, func() error {
+		if err := writeMessage(conn, r); err != nil {
+			return err
+		}
+		return readMessage(conn, maxAnswer, &a)
+	})
+	return a, err
+}
+
+// within reads and writes until ctx ends.
+func within(ctx context.Context, conn net.Conn, do func() error) error {
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cut)
 		_ = conn.SetDeadline(time.Unix(1, 0)) // a connection that is closed already needs none
 	})
-	if err = writeMessage(conn, r); err == nil {
-		err = readMessage(conn, maxAnswer, &a)
-	}
+	err := do()
 	if !stop() {
 		<-cut
-		return a, errors.Join(ctx.Err(), err)
+		return errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		return a, fmt.Errorf("ask the relay: %w", err)
+		return fmt.Errorf("ask the relay: %w", err)
 	}
-	return a, nil
+	return nil
 }

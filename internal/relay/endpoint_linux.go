@@ -162,7 +162,16 @@ func (p *endpoint) drop(conn *net.UnixConn) {
 	delete(p.taken, conn)
 }
 
-// close ends all connections of the sandbox. The socket stays until its directory goes, or until it is replaced.
+// cut ends the connections that reconcilers use, also those that are lent.
+func (p *endpoint) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.taken {
+		_, _ = conn.CloseRead(), conn.CloseWrite() // of one that has ended, nothing is left to end
+	}
+}
+
+// close closes all connections of the sandbox; one that is lent lives on with its reconciler. The socket stays until its directory goes, or until it is replaced.
 func (p *endpoint) close() {
 	p.stop()
 	_ = p.listener.Close() // no dial is accepted any more

@@ -11,6 +11,10 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
+// heartbeat is how often each end of the connection asks for a sign of life. One that gets none within 10 s, which yamux
+// also gives a write, ends the connection and its streams: sooner than a session with a sandbox gives its carrier up.
+const heartbeat = 5 * time.Second
+
 // lingering is how long a stream may wait for its other half once one half has ended. After it the stream is reset.
 const lingering = 10 * time.Second
 
@@ -19,6 +23,7 @@ func muxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // each error comes back from a call as well
 	c.StreamCloseTimeout = lingering
+	c.KeepAliveInterval = heartbeat
 	return c
 }
 

@@ -188,7 +188,7 @@ func use(t *testing.T, c *relay.Client, id string) error {
 func mustAdd(t *testing.T, c *relay.Client, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if err := c.Add(t.Context(), id); err != nil {
+		if err := c.Add(t.Context(), id, relay.Accounts{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,6 +207,37 @@ func TestAClientReachesTheSandboxThatItNames(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
+	}
+}
+
+func TestTheFilesOfASandboxAreThoseOfTheLatestAdd(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	start(t, root)
+	c, dir := directClient(root), filepath.Join(root, relay.SandboxDir("one"))
+	largest := relay.Accounts{Passwd: bytes.Repeat([]byte{0xff}, relay.MaxAccounts), Group: bytes.Repeat([]byte{'g'}, relay.MaxAccounts)}
+	for _, a := range []relay.Accounts{{}, {Passwd: []byte("old")}, largest, {Passwd: []byte("new"), Group: []byte("new too")}} {
+		if err := c.Add(t.Context(), "one", a); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string][]byte{relay.PasswdFile: a.Passwd, relay.GroupFile: a.Group} {
+			if want == nil {
+				continue
+			}
+			got, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s has %d bytes, want %d: %v", name, len(got), len(want), err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o444 {
+				t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			}
+		}
+	}
+	if err := c.Remove(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory stays: %v", err)
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	ControlSocket = "relay.sock"
 	ChannelSocket = "channel.sock"
 	EndFile       = "end"
+	PasswdFile    = "passwd"
+	GroupFile     = "group"
 
 	sandboxesDir = "sandboxes"
 )
@@ -29,9 +31,12 @@ const (
 // SandboxDir returns the directory of a sandbox, relative to the relay's root.
 func SandboxDir(id string) string { return sandboxesDir + "/" + id }
 
-// Bounds of messages, in bytes. The longest answer lists maxSandboxes ids.
+// MaxAccounts bounds each file of Accounts, in bytes.
+const MaxAccounts = 32 << 10
+
+// Bounds of messages, in bytes. The longest request has two files, in base64. The longest answer lists maxSandboxes ids.
 const (
-	maxRequest = 4 << 10
+	maxRequest = 96 << 10
 	maxAnswer  = 1 << 20
 )
 
@@ -54,6 +59,16 @@ type request struct {
 	ID string `json:"id,omitempty"` // of all but list
 	// Wait is how long an attach waits for a connection of the sandbox, at most maxWait.
 	Wait time.Duration `json:"wait,omitempty"`
+	// Lend asks an attach for the descriptor of the sandbox's connection. It is for clients of the control socket itself.
+	Lend bool `json:"lend,omitempty"`
+	// Accounts come with add.
+	Accounts Accounts `json:"accounts,omitzero"`
+}
+
+// Accounts are the files of a sandbox that name its users. An empty one is not made.
+type Accounts struct {
+	Passwd []byte `json:"passwd,omitempty"`
+	Group  []byte `json:"group,omitempty"`
 }
 
 // answer is what follows a request. A problem is never followed by anything.
@@ -61,6 +76,9 @@ type answer struct {
 	Problem   problem  `json:"problem,omitempty"`
 	Message   string   `json:"message,omitempty"`
 	Sandboxes []string `json:"sandboxes,omitempty"`
+	// Lent: one byte follows that carries the descriptor. The connection of the request stays open for as long as that is
+	// used. Without Lent, what follows are the bytes of the carrier.
+	Lent bool `json:"lent,omitempty"`
 }
 
 type problem string
@@ -132,6 +150,9 @@ func (r request) validate() error {
 	}
 	if r.Wait < 0 || r.Wait > maxWait {
 		return fmt.Errorf("wait must be 0 to %s, not %s", maxWait, r.Wait)
+	}
+	if len(r.Accounts.Passwd) > MaxAccounts || len(r.Accounts.Group) > MaxAccounts {
+		return fmt.Errorf("passwd and group have %d and %d bytes; at most %d are allowed", len(r.Accounts.Passwd), len(r.Accounts.Group), MaxAccounts)
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package relay
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -23,6 +25,7 @@ func TestARequestThatCannotBeServedIsAnError(t *testing.T) {
 		"a long wait":          `{"op":"attach","id":"a","wait":1000000000000}`,
 		"no wait at all":       `{"op":"attach","id":"a","wait":-1}`,
 		"no JSON":              `add a`,
+		"a long file":          `{"op":"add","id":"a","accounts":{"passwd":"` + base64.StdEncoding.EncodeToString(make([]byte, MaxAccounts+1)) + `"}}`,
 	} {
 		if _, err := readRequest(bytes.NewReader(framed(content))); err == nil {
 			t.Errorf("%s: is accepted", name)
@@ -45,6 +48,7 @@ func TestARequestIsReadToItsEndAndNoFurther(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add(framed(`{"op":"attach","id":"a","wait":1000000000}`))
 	f.Add(framed(`{"op":"list"}`))
+	f.Add(framed(`{"op":"add","id":"a","accounts":{"passwd":"cm9vdA==","group":""}}`))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{'})
 	f.Add([]byte{0, 0})
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -63,7 +67,7 @@ func FuzzRequest(f *testing.F) {
 		if err := writeMessage(&again, r); err != nil {
 			t.Fatal(err)
 		}
-		if same, err := readRequest(&again); err != nil || same != r {
+		if same, err := readRequest(&again); err != nil || fmt.Sprint(same) != fmt.Sprint(r) {
 			t.Errorf("%+v comes back as %+v, %v", r, same, err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -31,6 +32,7 @@ const (
 	directoryMode = 0o711
 	socketMode    = 0o600
 	endMode       = 0o444
+	accountsMode  = 0o444
 )
 
 // Config says what a relay serves.
@@ -178,7 +180,7 @@ func (s *server) carryOut(r request) answer {
 	}
 	switch r.Op {
 	case opAdd:
-		return answerTo(s.add(r.ID))
+		return answerTo(s.add(r))
 	case opRemove:
 		return answerTo(s.remove(r.ID))
 	case opEnd:
@@ -191,19 +193,48 @@ func (s *server) carryOut(r request) answer {
 	}
 }
 
-// add makes a sandbox's directory and listens in it. What exists stays as it is.
-func (s *server) add(id string) error {
-	if s.endpoints[id] != nil {
-		return nil
-	}
-	if len(s.endpoints) >= maxSandboxes {
+// add makes a sandbox's directory with its files, and listens in it. A socket that exists stays as it is.
+func (s *server) add(r request) error {
+	there := s.endpoints[r.ID] != nil
+	if !there && len(s.endpoints) >= maxSandboxes {
 		return fmt.Errorf("%w: it serves %d sandboxes", ErrFull, maxSandboxes)
 	}
-	if err := makeDir(s.dir(id), directoryMode); err != nil {
+	dir := s.dir(r.ID)
+	if err := makeDir(dir, directoryMode); err != nil {
 		return err
 	}
-	_, err := s.open(id)
+	for name, content := range map[string][]byte{PasswdFile: r.Accounts.Passwd, GroupFile: r.Accounts.Group} {
+		if len(content) == 0 {
+			continue
+		}
+		if err := replaceFile(filepath.Join(dir, name), content, accountsMode); err != nil {
+			return err
+		}
+	}
+	if there {
+		return nil
+	}
+	_, err := s.open(r.ID)
 	return err
+}
+
+// replaceFile writes a file anew. A mount of the earlier file keeps that one.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	making := path + ".new"
+	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash left it
+		return err
+	}
+	err := os.WriteFile(making, content, mode)
+	if err == nil {
+		err = os.Chmod(making, mode) // whatever the umask
+	}
+	if err == nil {
+		err = os.Rename(making, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(making))
+	}
+	return nil
 }
 
 // open listens in a directory that exists. The caller holds mu.
@@ -218,6 +249,7 @@ func (s *server) open(id string) (*endpoint, error) {
 // remove closes what a sandbox has here, and deletes its directory; absent is success.
 func (s *server) remove(id string) error {
 	if p := s.endpoints[id]; p != nil {
+		p.cut()
 		p.close()
 		delete(s.endpoints, id)
 	}
@@ -276,13 +308,21 @@ func (s *server) attach(ctx context.Context, client *net.UnixConn, r request) {
 		return
 	}
 	defer p.drop(carrier)
-	if !s.reply(client, answer{}) || client.SetDeadline(time.Time{}) != nil {
+	if !s.reply(client, answer{Lent: r.Lend}) || client.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	splice(client, carrier)
+	if !r.Lend {
+		splice(client, carrier)
+		return
+	}
+	if err := lend(client, carrier); err != nil {
+		s.Log.Debug("a reconciler left before it had its connection", "error", err)
+		return
+	}
+	_, _ = io.Copy(io.Discard, client) // until the client closes it
 }
 
-// close ends all endpoints and keeps their directories.
+// close ends all endpoints and keeps their directories, and the connections that are lent.
 func (s *server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,12 +78,14 @@ const (
 	ReasonOtherGeneration Reason = "other_generation"
 	ReasonOtherInstance   Reason = "other_backend_instance"
 	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
-	ReasonLedgerBehind    Reason = "ledger_behind"
-	ReasonOtherBody       Reason = "other_body"
-	ReasonActiveLeases    Reason = "active_leases"
-	ReasonImageNotFound   Reason = "image_not_found"
-	ReasonExecNotFound    Reason = "exec_not_found"
-	ReasonExecCancelled   Reason = "exec_cancelled"
+	ReasonLedgerBehind  Reason = "ledger_behind"
+	ReasonOtherBody     Reason = "other_body"
+	ReasonActiveLeases  Reason = "active_leases"
+	ReasonImageNotFound Reason = "image_not_found"
+	ReasonExecNotFound  Reason = "exec_not_found"
+	ReasonExecCancelled Reason = "exec_cancelled"
+	// ReasonVerifierRuns: the sandbox stood still, for a verifier or to be saved, for as long as the command had to end.
+	ReasonVerifierRuns    Reason = "verifier_runs"
 	ReasonProcessNotFound Reason = "process_not_found"
 	ReasonProcessEnded    Reason = "process_ended"
 	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.

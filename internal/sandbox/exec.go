@@ -35,6 +35,7 @@ type Exec struct {
 	EnvNames []string `json:"env_names,omitempty"`
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
+	As       ExecAs   `json:"as,omitempty" enum:"verifier" doc:"verifier: it ran as the sandbox's verifier."`
 	Timeout  Duration `json:"timeout"`
 	Detached bool     `json:"detached,omitempty"`
 	// SessionID is the session that it is run in, "" for none.

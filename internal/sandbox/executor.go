@@ -51,6 +51,8 @@ type Capabilities struct {
 	Confined bool
 	// Channel: commands reach process 1 over a channel. Code of the sandbox can neither stop nor trace what starts them.
 	Channel bool
+	// Verifier: Exec takes AsVerifier, in sandboxes whose user is their own.
+	Verifier bool
 	// Disk: a sandbox that was stopped finds its files as they were. Without, all but /data is gone.
 	Disk bool
 	// TakesImages: Provision brings the environment's image to the backend, for up to ImageLimit.
@@ -173,7 +175,7 @@ type Runner interface {
 	// Exec runs a normalized request. A command that fails is a result, not an error. When ctx ends
 	// first, or the connection breaks, the command and all it started are ended too, unless it is
 	// detached. When this process dies, it goes on. Errors: NotFound, Conflict with ReasonInvalidState
-	// (asleep) or ReasonOtherSettings (the sandbox has run a command of that id), Invalid, UnknownOutcome.
+	// (asleep), ReasonOtherSettings (the sandbox has run a command of that id) or ReasonVerifierRuns, Invalid, UnknownOutcome.
 	Exec(ctx context.Context, h Handle, r ExecRequest) (ExecResult, error)
 	// Follow replays a command's output, goes on to the command's end and returns its result; it ends
 	// with ctx, and the command does not. A sandbox keeps the first 16 MiB of each stream of commands

@@ -125,7 +125,7 @@ func sourceProblem(p string) string {
 }
 
 // ownPaths are where a sandbox has what is the system's: no mount may hide it.
-var ownPaths = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/.sandbox", "/.sandbox-lease", "/data"}
+var ownPaths = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/.sandbox", "/.sandbox-lease", "/.sandbox-egress", "/.sandbox-channel", "/data"}
 
 func targetProblem(p string) string {
 	if problem := sourceProblem(p); problem != "" {

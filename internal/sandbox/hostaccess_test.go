@@ -59,6 +59,8 @@ func TestPathsThatHideOrEscapeAreRefusedByName(t *testing.T) {
 		"the workspace itself":          {mounts(sandbox.Mount{Source: "/srv", Target: "/workspace"}), "mounts[0].target"},
 		"kept data":                     {mounts(sandbox.Mount{Source: "/srv", Target: "/data/x"}), "mounts[0].target"},
 		"over the guest":                {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox"}), "mounts[0].target"},
+		"over the channel":              {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-channel"}), "mounts[0].target"},
+		"in the way out":                {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-egress/x"}), "mounts[0].target"},
 		"over secrets":                  {mounts(sandbox.Mount{Source: "/srv", Target: "/run/secrets"}), "mounts[0].target"},
 		"over the kernel":               {mounts(sandbox.Mount{Source: "/srv", Target: "/proc/sys"}), "mounts[0].target"},
 		"one over another":              {mounts(sandbox.Mount{Source: "/a", Target: "/mnt"}, sandbox.Mount{Source: "/b", Target: "/mnt/b"}), "mounts[1].target"},

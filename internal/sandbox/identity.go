@@ -19,7 +19,7 @@ const (
 	// firstNarrowID begins the range on engines with user namespaces, which map 65,536 ids.
 	firstNarrowID = 20_000
 	narrowIDs     = 40_000
-	// idsEach is how many ids a sandbox takes: the second one is reserved.
+	// idsEach is how many ids a sandbox takes: the second one is its verifier's.
 	idsEach = 2
 )
 
@@ -45,3 +45,7 @@ func (c Confinement) Identity(sandboxID string, narrow bool) Identity {
 	id := int(first + binary.BigEndian.Uint64(sum[:])%(count/idsEach)*idsEach)
 	return Identity{UID: id, GID: id, Own: true}
 }
+
+// Verifier returns the user and group of a sandbox's verifier. One whose user is not its own has none: the next id may be
+// that of another user.
+func (i Identity) Verifier() (id int, ok bool) { return i.UID + 1, i.Own }

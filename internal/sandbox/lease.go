@@ -164,11 +164,12 @@ type Acquire struct {
 }
 
 // Validate checks the request on its own. Errors: Invalid, naming each field.
-func (a Acquire) Validate() error {
+func (a Acquire) Validate() error { return InvalidFields("lease", a.fields()) }
+
+func (a Acquire) fields() []Field {
 	f := checkAgentDID(nil, "agent_did", a.AgentDID)
 	f = checkEnvironmentID(f, "environment_id", a.EnvironmentID)
-	f = append(f, a.Settings.fields()...)
-	return InvalidFields("lease", f)
+	return append(f, a.Settings.fields()...)
 }
 
 func (s LeaseSettings) fields() []Field {

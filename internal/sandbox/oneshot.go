@@ -51,6 +51,9 @@ func (r RunRequest) Normalize() (RunRequest, error) {
 	if r.Session != "" {
 		f = append(f, Field{"session", "a run has a sandbox of its own, which has no sessions"})
 	}
+	if r.As != "" {
+		f = append(f, Field{"as", "must be left out: a run has a sandbox of its own, in which nothing else runs"})
+	}
 	r.Collect = slices.Clone(r.Collect)
 	for i, p := range r.Collect {
 		clean, err := CleanPath(p)

@@ -9,6 +9,8 @@ type CommandRules struct {
 	Blocked []string
 	// AllowRoot permits user and group 0.
 	AllowRoot bool
+	// SharedUser: the environment names the user of its sandboxes, which share it.
+	SharedUser bool
 }
 
 // AnyRules refuse only what every environment refuses: they check a request before its environment is known.
@@ -16,7 +18,7 @@ func AnyRules() CommandRules { return CommandRules{AllowRoot: true} }
 
 // Rules returns the environment's rules for commands.
 func (s EnvironmentSpec) Rules() CommandRules {
-	return CommandRules{Blocked: s.EnvBlocked, AllowRoot: s.Confinement.AllowRoot}
+	return CommandRules{Blocked: s.EnvBlocked, AllowRoot: s.Confinement.AllowRoot, SharedUser: s.Confinement.User != ""}
 }
 
 // Check refuses names of variables and users that the rules do not allow. what names the request. Errors: Invalid.

@@ -42,6 +42,8 @@ type ExecRequest struct {
 	// User is "uid" or "uid:gid" in numbers; the group's default is the user's number. Default: the sandbox's
 	// user. Root is refused unless the environment's confinement allows it.
 	User string
+	// As is AsVerifier, or "" for a command like any other.
+	As ExecAs
 	// Timeout ends the command and all it started; its exit code is then ExitTimeout.
 	// Default: DefaultExecTimeout; at most 24 h. There is no least: a probe may have a second.
 	Timeout Duration
@@ -78,6 +80,7 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 		r.Cwd = clean
 	}
 	f = append(f, r.sessionFields()...)
+	f = append(f, r.asFields()...)
 	if r.Session != "" {
 		orDefault(&r.Source, SourceAgent)
 	}

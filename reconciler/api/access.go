@@ -114,6 +114,17 @@ func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquire
 	return s.service.Acquire(ctx, a)
 }
 
+// AcquireBatch refuses the whole batch for one environment that the token may not touch.
+func (s scoped) AcquireBatch(ctx context.Context, b sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+	for _, a := range b.Each() {
+		if err := s.environment(ctx, a.EnvironmentID); err != nil {
+			return nil, err
+		}
+	}
+	b.Owner, b.Tenant = s.owner(b.Owner), s.token.Tenant()
+	return s.service.AcquireBatch(ctx, b)
+}
+
 func (s scoped) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	if err := s.lease(ctx, id); err != nil {
 		return sandbox.Lease{}, err

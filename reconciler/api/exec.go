@@ -154,7 +154,7 @@ func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 		stdin = bytes.NewReader(first)
 	}
 	return sandbox.ExecRequest{
-		ID: in.ID, Detach: in.Detach, Command: in.Command, Shell: in.Shell, Source: in.Source, Env: in.Env, Cwd: in.Cwd, User: in.User,
+		ID: in.ID, Detach: in.Detach, Command: in.Command, Shell: in.Shell, Source: in.Source, Env: in.Env, Cwd: in.Cwd, User: in.User, As: in.As,
 		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
 	}, nil
 }

@@ -35,6 +35,7 @@ func (s *server) registerLeases(d *document) {
 			"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{}),
 			"202": d.content("The lease is accepted, and its sandbox is being made.", wire.JSON, sandbox.Acquired{}),
 		}}, acquire)
+	s.registerBatches(d)
 	add(d, huma.Operation{OperationID: "list-leases", Method: http.MethodGet, Path: "/v1/leases", Tags: tags,
 		Summary: "List leases by id"}, listLeases)
 	add(d, huma.Operation{OperationID: "get-lease", Method: http.MethodGet, Path: "/v1/leases/{id}", Tags: tags,

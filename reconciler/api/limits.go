@@ -66,6 +66,16 @@ func (l *limiter) take(caller, what string, now time.Time) error {
 	return l.refusal(b, what, now)
 }
 
+// charge takes n from a caller's bucket, and leaves it in debt where it holds less: the caller's next requests wait.
+func (l *limiter) charge(caller string, n int, now time.Time) {
+	if l == nil {
+		return
+	}
+	for b := l.bucket(caller); n > 0; n -= l.burst {
+		b.ReserveN(now, min(n, l.burst))
+	}
+}
+
 // isEmpty reports whether nothing could be taken from a caller's bucket.
 func (l *limiter) isEmpty(caller string, now time.Time) bool {
 	return l != nil && l.bucket(caller).TokensAt(now) < 1
@@ -96,4 +106,11 @@ func (s *server) limitAddress(path, address string) error {
 		return nil
 	}
 	return s.perAddress.take(address, "requests from this address", s.now())
+}
+
+// chargeItems counts a request of n items as n requests, of which one was counted.
+func (s *server) chargeItems(x *exchange, n int) {
+	more := min(n, sandbox.MaxBatch) - 1
+	s.perToken.charge(x.token, more, s.now())
+	s.perAddress.charge(x.remote, more, s.now())
 }

@@ -24,6 +24,7 @@ type exchange struct {
 	http.ResponseWriter
 	id     string
 	caller string // for the log: "token:<name>" or "secret:<id>"
+	token  string // the name of its token, "" without one
 	remote string // the address it came from
 	route  string // "" where there is none
 	status int    // 0: nothing sent yet
@@ -272,7 +273,9 @@ func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
 	}
-	exchangeOf(r.Context()).known(r)
+	x := exchangeOf(r.Context())
+	x.known(r)
+	x.token = token.Name
 	if r.URL.Path == conditionsPath {
 		return token, nil
 	}

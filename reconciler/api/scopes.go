@@ -23,7 +23,7 @@ var scopes = map[string]sandbox.Scope{
 	"list-states": sandbox.ScopeRead, "list-events": sandbox.ScopeRead, "get-costs": sandbox.ScopeRead, "list-drift": sandbox.ScopeRead, "list-deliveries": sandbox.ScopeRead,
 	"get-ledger": sandbox.ScopeRead, "audit": sandbox.ScopeRead, "metrics": sandbox.ScopeRead,
 
-	"acquire-lease": sandbox.ScopeLease, "renew-lease": sandbox.ScopeLease, "release-lease": sandbox.ScopeLease, "delete-lease": sandbox.ScopeLease,
+	"acquire-lease": sandbox.ScopeLease, "acquire-leases": sandbox.ScopeLease, "renew-lease": sandbox.ScopeLease, "release-lease": sandbox.ScopeLease, "delete-lease": sandbox.ScopeLease,
 	"sleep-lease": sandbox.ScopeLease, "wake-lease": sandbox.ScopeLease, "run": sandbox.ScopeLease,
 	"exec": sandbox.ScopeLease, "cancel-exec": sandbox.ScopeLease,
 	"create-session": sandbox.ScopeLease, "close-session": sandbox.ScopeLease, "exec-in-session": sandbox.ScopeLease,

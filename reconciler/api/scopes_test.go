@@ -25,7 +25,7 @@ var needs = map[sandbox.Scope][]string{
 		"GET /v1/costs", "GET /v1/drift", "GET /v1/deliveries", "GET /v1/events", "GET /v1/ledger", "GET /v1/states", "POST /v1/audit",
 	},
 	sandbox.ScopeLease: {
-		"POST /v1/leases", "DELETE /v1/leases/{id}", "POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel",
+		"POST /v1/leases", "POST /v1/leases/batch", "DELETE /v1/leases/{id}", "POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel",
 		"POST /v1/leases/{id}/processes", "DELETE /v1/leases/{id}/processes/{process}",
 		"POST /v1/leases/{id}/processes/{process}/wait", "GET /v1/leases/{id}/processes/{process}/logs",
 		"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
@@ -66,6 +66,7 @@ func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(
 		"{exec}", "x", "{session}", "s", "{process}", "p", "{key}", "k", "{token}", "nobody")
 	bodies := map[string]string{
 		"POST /v1/leases": `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`, "POST /v1/runs": `{"environment_id":"rpg-1","command":["echo"]}`,
+		"POST /v1/leases/batch":     `{"environment_id":"rpg-1","items":[{"agent_did":"did:plc:ann"}]}`,
 		"POST /v1/leases/{id}/exec": `{"command":["echo"]}`, "POST /v1/leases/{id}/sessions/{session}/exec": `{"command":["echo"]}`,
 		"POST /v1/leases/{id}/processes": `{"name":"p","command":["echo"]}`, "POST /v1/leases/{id}/processes/{process}/wait": `{}`,
 		"POST /v1/leases/{id}/sessions": "{}", "POST /v1/leases/{id}/renew": "{}", "PUT /v1/environments/{id}": put, "PUT /v1/leases/{id}/files": "{}",

@@ -153,6 +153,24 @@ func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
 	w.want(w.run("leases", "acquire", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
 }
 
+func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Hour)
+	file := filepath.Join(t.TempDir(), "agents")
+	if err := os.WriteFile(file, []byte("# the table\ndid:plc:zoe\n\n did:plc:yan # north\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"), cli.ExitDone,
+		"did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
+	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), cli.ExitFailed,
+		"did:plc:vic::catan-7", "1 of 2 agents have no lease: did:plc:zoe: lease did:plc:zoe::catan-7 is held by")
+	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"), cli.ExitFailed, "items[1]")
+	w.want(w.run("leases", "acquire-batch", "catan-7"), cli.ExitUsage, "items")
+	w.want(w.run("leases", "acquire-batch"), cli.ExitUsage, "environment")
+	w.want(w.run("leases", "acquire-batch", "catan-7", "--agents-file", file+"x"), cli.ExitUsage, "no such file")
+}
+
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,6 +221,10 @@ func TestExecIsTheCommand(t *testing.T) {
 	if r := exec("", "--timeout", "10ms", "--", "sleep", "1h"); r.code != sandbox.ExitTimeout {
 		t.Errorf("a command out of time gave %+v", r)
 	}
+	if r := exec("", "--as", "verifier", "--", "whoami"); r != (result{0, "verifier\n", ""}) {
+		t.Errorf("as verifier it gave %+v", r)
+	}
+	w.want(exec("", "--as", "root", "--", "echo"), cli.ExitNotRun, "must be verifier")
 	w.want(exec("", "--generation", "2", "--", "echo"), cli.ExitNotRun, "generation")
 	w.want(exec("", "--env", "A", "--", "echo"), cli.ExitNotRun, "NAME=value")
 	w.want(exec(""), cli.ExitNotRun, "a command")

@@ -57,6 +57,7 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
+	f.StringVar((*string)(&req.As), "as", "", "verifier: as the sandbox's verifier, while all else in it stands still")
 	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
 	f.StringVar(&req.ID, "id", "", "the command's `id`, for ever: the same command under the same id is run once (default: issued)")
 	f.BoolVar(&detach, "detach", false, "print the command's id at once, and let it go on; see execs")

@@ -41,7 +41,7 @@ func (a *app) leases() *cobra.Command {
 	flags.StringVar(&f.AgentDID, "agent", "", "only of this agent")
 	flags.StringVar((*string)(&f.Status), "status", "", "only pending, active, expired or destroyed ones")
 	complete(cmd, "status", sandbox.LeaseStatuses...)
-	cmd.AddCommand(a.acquire(), a.release(), a.usage(), a.health())
+	cmd.AddCommand(a.acquire(), a.acquireBatch(), a.release(), a.usage(), a.health())
 	return cmd
 }
 

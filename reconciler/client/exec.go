@@ -24,7 +24,7 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		return sandbox.ExecResult{}, err
 	}
 	body := wire.ExecRequest{
-		ID: req.ID, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
+		ID: req.ID, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, As: req.As, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
 	}
 	running := req.Timeout.D()
 	if running <= 0 {

@@ -20,7 +20,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	if req, err = req.Normalize(); err != nil {
 		return x, err
 	}
-	body := wire.ExecRequest{ID: req.ID, Detach: true, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, Timeout: req.Timeout}
+	body := wire.ExecRequest{ID: req.ID, Detach: true, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, As: req.As, Timeout: req.Timeout}
 	return x, c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, once: req.ID == ""}, &x)
 }
 

@@ -42,7 +42,7 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 	}
 	err = json.NewEncoder(part).Encode(wire.RunRequest{
 		EnvironmentID: r.EnvironmentID, AgentDID: r.AgentDID, Margin: r.Margin, Collect: r.Collect,
-		ExecRequest: wire.ExecRequest{Command: r.Command, Env: r.Env, Cwd: r.Cwd, User: r.User, Timeout: r.Timeout, OutputLimit: r.OutputLimit},
+		ExecRequest: wire.ExecRequest{Command: r.Command, Env: r.Env, Cwd: r.Cwd, User: r.User, As: r.As, Timeout: r.Timeout, OutputLimit: r.OutputLimit},
 	})
 	if err != nil {
 		return err

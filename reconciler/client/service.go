@@ -72,6 +72,28 @@ func (c *Client) Acquire(ctx context.Context, a sandbox.Acquire) (got sandbox.Ac
 	return got, c.call(ctx, r, &got)
 }
 
+// AcquireBatch implements sandbox.Leases.
+func (c *Client) AcquireBatch(ctx context.Context, b sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+	r := request{method: http.MethodPost, path: "/v1/leases/batch", body: b, slow: !b.NoWait}
+	if b.NoWait {
+		r.header = http.Header{"Prefer": {wire.RespondAsync}}
+	}
+	var got wire.AcquiredBatch
+	if err := c.call(ctx, r, &got); err != nil {
+		return nil, err
+	}
+	results := make([]sandbox.AcquireResult, len(got.Results))
+	for i, item := range got.Results {
+		switch {
+		case item.Error != nil:
+			results[i].Err = item.Error.Err()
+		case item.Lease != nil:
+			results[i].Acquired = sandbox.Acquired{Lease: *item.Lease, IsNew: item.IsNew}
+		}
+	}
+	return results, nil
+}
+
 // GetLease implements sandbox.Leases.
 func (c *Client) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodGet}, sandbox.LeaseRef{ID: id}, "", query())

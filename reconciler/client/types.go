@@ -56,6 +56,15 @@ type InstanceAudit = sandbox.InstanceAudit
 // AuditReport is the answer to an AuditRequest.
 type AuditReport = sandbox.AuditReport
 
+// AcquireBatch asks for the leases of several agents at once, such as all who sit at a game's table.
+type AcquireBatch = sandbox.AcquireBatch
+
+// BatchItem asks for the lease of one agent.
+type BatchItem = sandbox.BatchItem
+
+// AcquireResult is what became of one item of a batch. Err is nil where the item has its lease.
+type AcquireResult = sandbox.AcquireResult
+
 // Budget bounds what the sandboxes of one environment may cost in a calendar month, UTC.
 type Budget = sandbox.Budget
 
@@ -317,12 +326,14 @@ const (
 	ReasonOtherGeneration = sandbox.ReasonOtherGeneration
 	ReasonOtherInstance   = sandbox.ReasonOtherInstance
 	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
-	ReasonLedgerBehind    = sandbox.ReasonLedgerBehind
-	ReasonOtherBody       = sandbox.ReasonOtherBody
-	ReasonActiveLeases    = sandbox.ReasonActiveLeases
-	ReasonImageNotFound   = sandbox.ReasonImageNotFound
-	ReasonExecNotFound    = sandbox.ReasonExecNotFound
-	ReasonExecCancelled   = sandbox.ReasonExecCancelled
+	ReasonLedgerBehind  = sandbox.ReasonLedgerBehind
+	ReasonOtherBody     = sandbox.ReasonOtherBody
+	ReasonActiveLeases  = sandbox.ReasonActiveLeases
+	ReasonImageNotFound = sandbox.ReasonImageNotFound
+	ReasonExecNotFound  = sandbox.ReasonExecNotFound
+	ReasonExecCancelled = sandbox.ReasonExecCancelled
+	// ReasonVerifierRuns: the sandbox stood still, for a verifier or to be saved, for as long as the command had to end.
+	ReasonVerifierRuns    = sandbox.ReasonVerifierRuns
 	ReasonProcessNotFound = sandbox.ReasonProcessNotFound
 	ReasonProcessEnded    = sandbox.ReasonProcessEnded
 	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
@@ -944,4 +955,14 @@ type NanoUSD = sandbox.NanoUSD
 // USD is one US dollar.
 const (
 	USD = sandbox.USD
+)
+
+// ExecAs names in which role a command runs.
+type ExecAs = sandbox.ExecAs
+
+// AsVerifier runs a command whose result code of the sandbox cannot forge. It has a user of its own, all other programs of
+// the sandbox are stopped while it runs, and it takes from the sandbox only files that its program reads. Where a program
+// of the sandbox ran all the same, there is an error and no result.
+const (
+	AsVerifier = sandbox.AsVerifier
 )

@@ -27,7 +27,7 @@ func confinementBlock() schema.Block {
 		MarkdownDescription: "How sandboxes are shut in, beyond what every sandbox is: without capabilities and new privileges, on a read-only root. Changed in place; sandboxes that already run keep theirs.",
 		Attributes: map[string]schema.Attribute{
 			"user": schema.StringAttribute{
-				MarkdownDescription: "Numeric user and group that the code of every sandbox runs as, as `uid:gid` up to 65535, or `uid` for both. Sandboxes with the same user share the kernel's limits for it. Default: a user of its own for each sandbox.",
+				MarkdownDescription: "Numeric user and group that the code of every sandbox runs as, as `uid:gid` up to 65535, or `uid` for both. Sandboxes with the same user share the kernel's limits for it, such as inotify instances, with each other and with programs of the host that have it. Default: a user of its own for each sandbox, which cannot write to a `mount` that belongs to another user.",
 				Optional:            true,
 			},
 			"allow_root": schema.BoolAttribute{

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -92,4 +94,28 @@ func (m *Model) flattenHostPaths(ctx context.Context, a sandbox.HostAccess, diag
 		}
 		m.Copies = blocksOf(ctx, copyBlock(), list, diags)
 	}
+}
+
+// planMounts warns of writable mounts when the plan adds them: the sandboxes' own users may not write where they lie.
+func (m *Model) planMounts(ctx context.Context, state *Model) (diags diag.Diagnostics) {
+	if m.Confinement != nil && !m.Confinement.User.IsNull() {
+		return nil
+	}
+	writable := func(m *Model) (sources []string) {
+		for _, b := range expandBlocks[Mount](ctx, m.Mounts, &diags) {
+			if b.Writable.ValueBool() {
+				sources = append(sources, orAssumed(b.Source, "one that is known after apply"))
+			}
+		}
+		return sources
+	}
+	sources := writable(m)
+	if sources == nil || state != nil && (state.Confinement == nil || state.Confinement.User.IsNull()) && slices.Equal(sources, writable(state)) {
+		return diags
+	}
+	diags.AddAttributeWarning(path.Root("mount"), fmt.Sprintf("Writable Mounts Of Environment %s Keep Their Owners", orAssumed(m.Name, "whose name is known after apply")), fmt.Sprintf(
+		"Each sandbox has a user of its own. It can write to %s only where every user may, and what it makes there belongs to that user. "+
+			"Set confinement.user to the numeric owner of the directory, as in \"1000:1000\"; sandboxes with the same user share the kernel's limits for it.",
+		strings.Join(sources, ", ")))
+	return diags
 }

@@ -46,6 +46,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(plan.planEpoch(state)...)
 	resp.Diagnostics.Append(r.planCost(&plan)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
+	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}

@@ -23,7 +23,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 40, "how often a container is started and ended in each way")
 	flag.DurationVar(&o.storm, "storm", 5*time.Second, "how long webhooks are sent")
 	flag.IntVar(&o.clients, "clients", 64, "how many clients send webhooks at once")
-	flag.IntVar(&o.leases, "leases", 50, "how many leases Terraform plans and applies")
+	flag.IntVar(&o.leases, "leases", 50, "how many leases one batch acquires, and Terraform plans and applies")
 	flag.IntVar(&o.players, "players", 100, "how many leases one condition ends")
 	flag.IntVar(&o.living, "living", 200, "how many sandboxes live while the reconciler is restarted")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
@@ -60,6 +60,7 @@ var measures = []struct {
 	{"lives", lives},
 	{"pools", pools},
 	{"games", games},
+	{"tables", tables},
 	{"restarts", restarts},
 	{"crowds", crowds},
 	{"network", network},

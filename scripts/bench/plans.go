@@ -38,7 +38,7 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	}
 	var plain, apply, plan, own time.Duration
 	for range planRounds {
-		took, err := plainRuns(ctx, o.leases)
+		took, err := plainRuns(ctx, o.leases, runs)
 		if err != nil {
 			return nil, err
 		}
@@ -60,12 +60,12 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	}, nil
 }
 
-// plainRuns starts containers by docker run and removes them; only the start is timed.
-func plainRuns(ctx context.Context, n int) (time.Duration, error) {
+// plainRuns starts containers by docker run, some at once, and removes them; only the start is timed.
+func plainRuns(ctx context.Context, n, atOnce int) (time.Duration, error) {
 	remove, volumes := []string{"rm", "--force"}, []string{"volume", "rm"}
 	took, err := timed(func() error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(runs)
+		g.SetLimit(atOnce)
 		for i := range n {
 			p := plain{fmt.Sprintf("sandbox-bench-run-%d", i)}
 			remove, volumes = append(remove, p.name), append(volumes, p.volumes()...)

@@ -22,7 +22,7 @@ func (w *world) spawnPooled(t testing.TB) sandbox.SandboxSpec {
 // An engine that is reached over a network may be another machine's.
 func TestSandboxOfARemoteEngineIsAssigned(t *testing.T) {
 	t.Parallel()
-	w, remote := newWorld(t, dockertest.Busybox(t)), newCable(t).executor(t)
+	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCable(t))
 	spec := w.spawnPooled(t)
 	must(t, remote.Sleep(t.Context(), spec.Handle, sandbox.SleepPause))
 	must(t, remote.Wake(t.Context(), spec.Handle))

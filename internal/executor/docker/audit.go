@@ -45,7 +45,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 
 // auditOne holds one container against some rules. One that has gone meanwhile has no checks.
 func (e *Executor) auditOne(ctx context.Context, l sandbox.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
-	c, err := e.lookWithin(ctx, l.Name, l.Name, listedLimit)
+	c, err := e.lookWithin(ctx, l.Name, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return nil, nil

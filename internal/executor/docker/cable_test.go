@@ -3,83 +3,18 @@ package docker_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// cable carries bytes between an executor and the real engine, and can be cut.
-type cable struct {
-	host    string // as DOCKER_HOST has it
-	running sync.WaitGroup
-
-	mu   sync.Mutex // guards what follows
-	ends map[net.Conn]bool
-}
-
-func newCable(t *testing.T) *cable {
+func executorOver(t *testing.T, c *dockertest.Cable) *docker.Executor {
 	t.Helper()
-	daemon, err := dockerapi.ParseHostURL(dockertest.Engine(t).DaemonHost())
-	must(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	c := &cable{host: "tcp://" + listener.Addr().String(), ends: make(map[net.Conn]bool)}
-	c.running.Go(func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			far, err := net.Dial(daemon.Scheme, daemon.Host)
-			if err != nil {
-				t.Errorf("dial the engine: %v", err)
-				_ = near.Close()
-				continue
-			}
-			c.connect(near, far)
-		}
-	})
-	t.Cleanup(func() {
-		must(t, listener.Close())
-		c.cut()
-		c.running.Wait()
-	})
-	return c
-}
-
-func (c *cable) connect(near, far net.Conn) {
-	c.mu.Lock()
-	c.ends[near], c.ends[far] = true, true
-	c.mu.Unlock()
-	carry := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from) // ends when either is closed
-		if half, ok := to.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
-	}
-	c.running.Go(func() { carry(near, far) })
-	c.running.Go(func() { carry(far, near) })
-}
-
-// cut breaks every connection; new ones can be made.
-func (c *cable) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for end := range c.ends {
-		_ = end.Close()
-		delete(c.ends, end)
-	}
-}
-
-func (c *cable) executor(t *testing.T) *docker.Executor {
-	t.Helper()
-	x, err := docker.New(docker.Config{Host: c.host})
+	x, err := docker.New(docker.Config{Host: c.Host()})
 	must(t, err)
 	t.Cleanup(func() { must(t, x.Close()) })
 	return x
@@ -88,8 +23,31 @@ func (c *cable) executor(t *testing.T) *docker.Executor {
 // The engine behind a cable is reached by TCP, so the channel runs through a command in the relay.
 func TestACommandOutlivesABrokenConnectionToARemoteEngine(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t, dockertest.Busybox(t)), newCable(t)
-	x, h := c.executor(t), w.spawn(t)
+	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCable(t)
+	outlives(t, executorOver(t, c), w.spawn(t), c.Cut)
+}
+
+// A channel that carries nothing any more is closed, and another one is opened.
+func TestACommandOutlivesAConnectionThatFallsSilent(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCable(t)
+	began := time.Now()
+	outlives(t, executorOver(t, c), w.spawn(t), c.Silence)
+	if took := time.Since(began); took > 35*time.Second { // 15 s of silence of the channel, and 15 s of a request to the engine
+		t.Errorf("the command was followed to its end only after %s", took)
+	}
+}
+
+// The relay takes connections and answers none, so that the channel falls silent, and no other one opens.
+func TestACommandOutlivesARelayThatIsPaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	outlives(t, w.x, w.spawn(t), func() { must(t, dockertest.Engine(t).ContainerPause(t.Context(), relayName(w))) })
+}
+
+// outlives runs a command that writes before and after harm is done to its connection.
+func outlives(t *testing.T, x *docker.Executor, h sandbox.Handle, harm func()) {
+	t.Helper()
 	out, in := io.Pipe()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 1; seq 100000"}, Stdout: in}.Normalize()
 	must(t, err)
@@ -104,19 +62,19 @@ func TestACommandOutlivesABrokenConnectionToARemoteEngine(t *testing.T) {
 	}()
 	_, err = io.ReadFull(out, make([]byte, len("begun\n")))
 	must(t, err)
-	c.cut()
+	harm()
 	rest, err := io.ReadAll(out)
 	must(t, err)
 	must(t, <-ended)
 	if lines := strings.Count(string(rest), "\n"); lines != 100000 || !strings.HasSuffix(string(rest), "\n100000\n") {
-		t.Errorf("after the cut came %d lines, want 100000", lines)
+		t.Errorf("afterwards came %d lines, want 100000", lines)
 	}
 }
 
 func TestAWatchWhoseConnectionBreaksEnds(t *testing.T) {
 	t.Parallel()
-	c := newCable(t)
-	x := c.executor(t)
-	err := x.Watch(t.Context(), "ledgerofnobody22", c.cut, func(string) {})
+	c := dockertest.NewCable(t)
+	x := executorOver(t, c)
+	err := x.Watch(t.Context(), "ledgerofnobody22", c.Cut, func(string) {})
 	wantCode(t, err, sandbox.Unavailable)
 }

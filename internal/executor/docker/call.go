@@ -85,6 +85,9 @@ func (e *Executor) try(ctx context.Context, r request, call func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	err := call(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		_ = e.api.Close() // only the connections that rest: others may be as dead as the one that was used
+	}
 	leave(ctx.Err() == nil)
 	return r.classify(err)
 }

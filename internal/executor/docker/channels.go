@@ -17,6 +17,8 @@ const (
 	channelIdle = 5 * time.Minute
 	// maxIdleChannels is how many such sessions are kept. Beyond, the session ends that has been idle longest.
 	maxIdleChannels = 512
+	// maxRedial is the longest pause between two attempts to reach a sandbox, which is to be reached within 5 s of a fault.
+	maxRedial = 2 * time.Second
 )
 
 // channels are the sessions with sandboxes.
@@ -148,14 +150,15 @@ func (c *channels) close() {
 func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
 		Name: providerName, Log: e.log.With("sandbox", h.SandboxID),
-		Dial: func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
+		Redial: channel.Backoff{Max: maxRedial},
+		Dial:   func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
 	})
 }
 
-// dialSandbox opens a carrier. A relay that does not answer is started, and asked once more.
+// dialSandbox opens a carrier. A relay that does not answer in half of the time is started, and asked once more.
 func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn, error) {
 	r := relayOf(h)
-	conn, err := e.linkToRelay(r).Dial(ctx, h.SandboxID)
+	conn, err := e.dialInHalf(ctx, r, h.SandboxID)
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 		return conn, err
 	}
@@ -163,4 +166,14 @@ func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn,
 		return nil, errors.Join(err, startErr)
 	}
 	return e.linkToRelay(r).Dial(ctx, h.SandboxID)
+}
+
+// dialInHalf dials once, within half of the time that is left.
+func (e *Executor) dialInHalf(ctx context.Context, r relayRef, id string) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel() // a connection does not end with it
+	}
+	return e.linkToRelay(r).Dial(ctx, id)
 }

@@ -42,26 +42,41 @@ func probeEngine(name string) {
 }
 
 func TestContract(t *testing.T) {
-	executortest.Run(t, executortest.Config{
-		New:   func(t *testing.T) sandbox.Executor { return newExecutor(t) },
-		Image: dockertest.Busybox(t),
+	executortest.Run(t, contractOn(dockertest.Engine(t), "", dockertest.Busybox(t)))
+}
+
+// contractOn is the contract for an engine, whose address is host, "" for the machine's.
+func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
+	return executortest.Config{
+		New:   func(t *testing.T) sandbox.Executor { return newExecutorOn(t, host) },
+		Image: image,
 		RemoveBehindBack: func(t *testing.T, h sandbox.Handle) {
-			if err := dockertest.Engine(t).ContainerRemove(t.Context(), name(h), dockerapi.ContainerRemoveOptions{Force: true}); err != nil {
+			if err := api.ContainerRemove(t.Context(), name(h), dockerapi.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
 			}
 		},
 		StopBehindBack: func(t *testing.T, h sandbox.Handle) {
-			if err := dockertest.Engine(t).ContainerKill(t.Context(), name(h), "KILL"); err != nil {
+			if err := api.ContainerKill(t.Context(), name(h), "KILL"); err != nil {
 				t.Fatal(err)
 			}
 		},
-		Leftovers: func(t *testing.T, ledgerID string) []string { return leftovers(t, ledgerID) },
-	})
+		BreakChannel: func(t *testing.T, h sandbox.Handle) {
+			c, err := api.ContainerInspect(t.Context(), name(h))
+			must(t, err)
+			dockertest.KillBroker(t, c.ID)
+		},
+		Leftovers: func(t *testing.T, ledgerID string) []string { return leftoversOn(t, api, ledgerID) },
+	}
 }
 
 func newExecutor(t testing.TB) *docker.Executor {
 	t.Helper()
-	x, err := docker.New(docker.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	return newExecutorOn(t, "")
+}
+
+func newExecutorOn(t testing.TB, host string) *docker.Executor {
+	t.Helper()
+	x, err := docker.New(docker.Config{Host: host, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +89,11 @@ func name(h sandbox.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.Ledge
 // leftovers names all that the engine has of a ledger.
 func leftovers(t testing.TB, ledgerID string) []string {
 	t.Helper()
-	api := dockertest.Engine(t)
+	return leftoversOn(t, dockertest.Engine(t), ledgerID)
+}
+
+func leftoversOn(t testing.TB, api *dockerapi.Client, ledgerID string) []string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
 	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+ledgerID))

@@ -146,12 +146,19 @@ func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *c
 		}
 		pause = min(2*pause, silentFor)
 		c, err := e.inspect(ctx, h)
-		switch {
-		case isCode(err, sandbox.NotFound):
+		if isCode(err, sandbox.NotFound) {
 			giveUp(errors.Join(errEnded, err))
-		case err != nil:
-		case stateOf(c.State) == sandbox.StateStopped:
+		}
+		if err != nil {
+			continue
+		}
+		switch stateOf(c.State) {
+		case sandbox.StateStopped:
 			giveUp(sandbox.Errorf(sandbox.UnknownOutcome, "%w and is stopped (exit code %d)", errEnded, c.State.ExitCode))
+		case sandbox.StatePaused:
+			client.Suspend() // another program has paused it: its silence says nothing
+		case sandbox.StateRunning:
+			client.Resume()
 		}
 	}
 }
@@ -161,7 +168,7 @@ func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call he
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
 	res, err := client.Call(ctx, call.Request, streams)
-	if call.Request.Op != channel.OpExec {
+	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
 		return res, err
 	}
 	streams.Stdin = nil
@@ -169,11 +176,15 @@ func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call he
 		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
 		lost := err
 		if res, err = client.Call(ctx, follow, streams); err == nil && res.Problem == wire.ProblemNotFound {
-			return res, lost // it was not started
+			return res, errors.Join(lost, errUnknownCommand)
 		}
 	}
 	return res, err
 }
+
+// errUnknownCommand marks that a sandbox does not know a command after its session was lost: the command was not started,
+// or the sandbox has stopped since.
+var errUnknownCommand = errors.New("the sandbox does not know the command")
 
 // counter counts what a stream has taken.
 type counter struct {
@@ -199,15 +210,17 @@ func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *cha
 		defer cancel()
 		killErr = e.endCommand(cleanup, h, client, call.Request.ID)
 	}
-	code := sandbox.UnknownOutcome
+	code, reason := sandbox.UnknownOutcome, sandbox.ReasonExecFailed
 	switch {
+	case errors.Is(cause, errUnknownCommand):
+		reason = sandbox.ReasonExecNotFound
 	case killErr != nil:
 		return sandbox.Errorf(code, "docker: sandbox %s: command: %w; it may still run: %w", h.SandboxID, cause, killErr).WithReason(sandbox.ReasonExecFailed)
 	case ctx.Err() != nil:
 		code = sandbox.Timeout
 		cause = errors.Join(errors.New("ended before it was finished"), ctx.Err())
 	}
-	return sandbox.Errorf(code, "docker: sandbox %s: command: %w", h.SandboxID, cause).WithReason(sandbox.ReasonExecFailed)
+	return sandbox.Errorf(code, "docker: sandbox %s: command: %w", h.SandboxID, cause).WithReason(reason)
 }
 
 // endCommand ends a command. One in a sandbox that has ended is no more.

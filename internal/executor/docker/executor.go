@@ -64,7 +64,8 @@ type Executor struct {
 	programs map[string]program               // for each engine seen
 	links    map[sandbox.EnvironmentRef]*link // to gateways
 	relays   map[relayRef]*relayLink
-	clocks   map[string]engineClock // of each engine seen
+	clocks   map[string]engineClock   // of each engine seen
+	accounts map[string]imageAccounts // by the image's id
 	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
 	numbers map[witnessed][]int64
 }
@@ -100,10 +101,10 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program),
-		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64),
+		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
 	}
 	e.channels = newChannels(e.openChannel)
-	e.Guests = helper.New(sandbox.Docker, e.help)
+	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
 	return e, nil
 }
 
@@ -128,7 +129,7 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 // Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
 func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
+	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, Verifier: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

@@ -39,9 +39,9 @@ func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
 
 func TestASandboxWhoseExportDiesIsWokenByAnother(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t, dockertest.Busybox(t)), newCable(t)
-	h, r := begun(t, w, c.executor(t))
-	c.cut()
+	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCable(t)
+	h, r := begun(t, w, executorOver(t, c))
+	c.Cut()
 	_, err := io.Copy(io.Discard, r)
 	wantCode(t, err, sandbox.Unavailable)
 	w.wantState(t, h, sandbox.StatePaused)

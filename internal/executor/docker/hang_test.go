@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -150,23 +149,4 @@ func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 
 	heal()
 	must(t, w.x.Kill(t.Context(), stuck))
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// waitsForStart reports whether the engine waits for a start in a container. Making another command waits with it, and
-// takes no lock of the container's, as a look would.
-func waitsForStart(t *testing.T, container string) bool {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err := dockertest.Engine(t).ContainerExecCreate(ctx, container, dockerapi.ExecOptions{Cmd: []string{"/bin/true"}})
-	return err != nil && ctx.Err() != nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,11 +16,11 @@ import (
 
 // lookUp inspects a container by name or id.
 func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.ContainerInspect, error) {
-	return e.lookWithin(ctx, name, name, readLimit)
+	return e.lookWithin(ctx, name, readLimit)
 }
 
-// lookWithin inspects a container of this name by its name or id, once nothing is being started in it.
-func (e *Executor) lookWithin(ctx context.Context, name, id string, limit time.Duration) (c dockerapi.ContainerInspect, err error) {
+// lookWithin inspects a container by name or id within a time.
+func (e *Executor) lookWithin(ctx context.Context, id string, limit time.Duration) (c dockerapi.ContainerInspect, err error) {
 	r := read("inspect container", id)
 	r.limit = limit
 	return fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
@@ -176,11 +175,7 @@ const lookers = 16
 
 // lookAtListed adds what a list does not have: limits and exit codes. It returns the zero value for what is gone.
 func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (sandbox.Observation, error) {
-	name := s.ID
-	if len(s.Names) > 0 {
-		name = strings.TrimPrefix(s.Names[0], "/")
-	}
-	c, err := e.lookWithin(ctx, name, s.ID, listedLimit)
+	c, err := e.lookWithin(ctx, s.ID, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return sandbox.Observation{}, nil

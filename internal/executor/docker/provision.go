@@ -49,6 +49,9 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
+	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to ask
+		return err
+	}
 	if err := e.removeImages(ctx, ref, roleSeed, s.reference()); err != nil {
 		e.log.WarnContext(ctx, "docker: removing the seeds of earlier images; they are removed with their environment", "environment", ref.EnvironmentID, "error", err)
 	}

@@ -50,10 +50,10 @@ func (r relayRef) check() error {
 func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	c, err := e.lookUpRelay(ctx, r)
 	switch {
-	case err == nil && c.State.Running && !c.State.Paused:
+	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait for a minute before it restarts one
+		err = e.removeContainer(ctx, c.ID) // its state is in its volume
+	case err == nil && c.State.Running:
 		return nil
-	case err == nil && c.State.Paused: // its state is in its volume
-		err = e.removeContainer(ctx, c.ID)
 	case isCode(err, sandbox.NotFound):
 		err = nil
 	}
@@ -161,7 +161,8 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
 		Sysctls:        sysctls(),
-		// It comes back by itself; until then no sandbox is reached, and those that run go on.
+		// It comes back with the engine. Until then no sandbox is reached, and those that run go on. The first use of a relay
+		// that has ended otherwise starts it.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		Resources: dockerapi.Resources{Memory: relayMemory, MemorySwap: relayMemory, PidsLimit: &pids,

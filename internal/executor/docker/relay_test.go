@@ -100,6 +100,51 @@ func TestARelayThatIsGoneComesBackForTheNextSandbox(t *testing.T) {
 	}
 }
 
+func TestACommandBringsItsRelayBack(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	h := w.spawn(t)
+	grace := 0
+	starting := time.Now()
+	must(t, api.ContainerRestart(t.Context(), relayName(w), dockerapi.StopOptions{Timeout: &grace}))
+	start := time.Since(starting)
+	dies := func() error {
+		c, err := api.ContainerInspect(t.Context(), relayName(w))
+		if err != nil {
+			return err
+		}
+		relay := func() []int { return dockertest.Processes(t, c.ID, "relay", "serve") }
+		for end := time.Now().Add(time.Minute); len(relay()) == 0 && time.Now().Before(end); { // the engine restarts it
+			time.Sleep(20 * time.Millisecond)
+		}
+		dockertest.KillProcesses(relay())
+		return nil
+	}
+	for what, harm := range map[string]func() error{
+		"removed": func() error {
+			return api.ContainerRemove(t.Context(), relayName(w), dockerapi.ContainerRemoveOptions{Force: true})
+		},
+		"stopped": func() error {
+			return api.ContainerStop(t.Context(), relayName(w), dockerapi.StopOptions{Timeout: &grace})
+		},
+		"killed": func() error { return api.ContainerKill(t.Context(), relayName(w), "KILL") },
+		"dead":   dies,
+		"dead so often that the engine lets 6 s pass before it restarts it": func() error {
+			return errors.Join(dies(), dies(), dies(), dies(), dies(), dies(), dies())
+		},
+	} {
+		w.exec(t, h, "true") // over the relay that is to be harmed
+		must(t, harm())
+		began := time.Now()
+		w.exec(t, h, "true")
+		took := time.Since(began)
+		t.Logf("%s: a command took %s", what, took.Round(time.Millisecond))
+		if limit := max(5*time.Second, 5*start); took > limit { // on a busy machine a container takes its time to start
+			t.Errorf("%s: a command took %s, want %s", what, took, limit)
+		}
+	}
+}
+
 func TestARelayKeepsTheRulesThatAreAudited(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)

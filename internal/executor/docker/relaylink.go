@@ -78,18 +78,22 @@ func (e *Executor) tellRelay(ctx context.Context, r relayRef, what string, do fu
 	return err
 }
 
-// admitChannel makes the directory that a sandbox's channel is in, before its container is made, and returns its place on
-// the engine's host.
-func (e *Executor) admitChannel(ctx context.Context, h sandbox.Handle) (string, error) {
+// admitChannel makes the directory that a sandbox's channel is in, with the files of its accounts, before its container is
+// made. It returns how the sandbox mounts them.
+func (e *Executor) admitChannel(ctx context.Context, h sandbox.Handle, files relay.Accounts) ([]dockerapi.Mount, error) {
 	r := relayOf(h)
 	err := e.tellRelay(ctx, r, "make the channel of sandbox "+h.SandboxID, func(ctx context.Context, c *relay.Client) error {
-		return c.Add(ctx, h.SandboxID)
+		return c.Add(ctx, h.SandboxID, files)
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	dir, err := e.channelsDir(ctx, r, e.linkToRelay(r))
-	return path.Join(dir, relay.SandboxDir(h.SandboxID)), err
+	volume, err := e.channelsDir(ctx, r, e.linkToRelay(r))
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Join(volume, relay.SandboxDir(h.SandboxID))
+	return append(accountMounts(dir, files), channelMount(dir)), nil
 }
 
 // closeChannel closes the connections of a sandbox and removes its directory, if its ledger has a relay.

@@ -149,9 +149,8 @@ func spoolError(s seed, err error) error {
 	return sandbox.Errorf(sandbox.Failed, "docker: write the seed of environment %s: %w", s.ref.EnvironmentID, err)
 }
 
-// copyRoots copies what the image itself has in /workspace and /data. It reads them from a container
-// that is never started, so nothing can change under the engine's hands.
-func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error {
+// withImage calls read with a container of the image that is never started, so that nothing can change in it.
+func (e *Executor) withImage(ctx context.Context, s seed, read func(container, object string) error) error {
 	object := "a container of " + s.image.ID
 	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed), func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
 		return e.api.ContainerCreate(ctx, &dockerapi.ContainerConfig{
@@ -166,22 +165,29 @@ func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error 
 			e.log.WarnContext(ctx, "docker: removing a carrier; it is removed with its environment", "environment", s.ref.EnvironmentID, "container", made.ID, "error", err)
 		}
 	}()
-	for _, root := range sandbox.Roots {
-		r := read("copy "+root+" of", object)
-		r.limit = importLimit
-		err := e.do(ctx, r, func(ctx context.Context) error {
-			content, _, err := e.api.CopyFromContainer(ctx, made.ID, root+"/.")
-			if err != nil {
+	return read(made.ID, object)
+}
+
+// copyRoots copies what the image itself has in /workspace and /data.
+func (e *Executor) copyRoots(ctx context.Context, s seed, tw *tar.Writer) error {
+	return e.withImage(ctx, s, func(container, object string) error {
+		for _, root := range sandbox.Roots {
+			r := read("copy "+root+" of", object)
+			r.limit = importLimit
+			err := e.do(ctx, r, func(ctx context.Context) error {
+				content, _, err := e.api.CopyFromContainer(ctx, container, root+"/.")
+				if err != nil {
+					return err
+				}
+				defer content.Close()
+				return s.reown(content, tw, root[1:])
+			})
+			if err != nil && !isCode(err, sandbox.NotFound) {
 				return err
 			}
-			defer content.Close()
-			return s.reown(content, tw, root[1:])
-		})
-		if err != nil && !isCode(err, sandbox.NotFound) {
-			return err
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // reown copies a tar stream under dir and gives its entries to root.

@@ -66,11 +66,24 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	channelDir, err := e.admitChannel(ctx, spec.Handle)
+	names, err := e.accountsOf(ctx, s)
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, s, out, channelDir)
+	env := environ(spec, out, names.nameOf(program.identityOf(spec)))
+	shown, err := e.admitChannel(ctx, spec.Handle, names.with(program.identityOf(spec), env["HOME"]))
+	if err != nil {
+		return err
+	}
+	return e.createAndStart(ctx, spec, end, parts{seed: s, out: out, env: env, shown: shown})
+}
+
+// parts are what a container is made with, beside its specification.
+type parts struct {
+	seed  seed
+	out   wayOut
+	env   map[string]string
+	shown []dockerapi.Mount // of its directory at the relay
 }
 
 // discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
@@ -99,18 +112,18 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	return e.checkLabels("volume", s.volume(), v.Labels, labels)
 }
 
-func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, s seed, out wayOut, channelDir string) error {
+func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, p parts) error {
 	name := sandboxName(spec.Handle)
 	ends, err := e.endsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
-	config, err := containerConfig(spec, ends, s, out)
+	config, err := containerConfig(spec, ends, p)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
 	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, s, out, channelDir), nil, nil, name)
+		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
 		return err
 	})
 	if isCode(err, sandbox.Conflict) { // another caller makes it
@@ -241,26 +254,31 @@ func volumeMount(name, target string, labels map[string]string) dockerapi.Mount 
 	return dockerapi.Mount{Type: dockerapi.MountTypeVolume, Source: name, Target: target, VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels}}
 }
 
-func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, s seed, out wayOut) (*dockerapi.ContainerConfig, error) {
-	egress, err := out.arguments()
-	if err != nil {
-		return nil, err
-	}
-	command, err := keepCommand(spec, ends, s.guest.identityOf(spec))
-	if err != nil {
-		return nil, err
-	}
+// environ are the variables of every process of a sandbox, whose user programs find under a name.
+func environ(spec sandbox.SandboxSpec, out wayOut, name string) map[string]string {
 	// The image's home is read-only, and its users are others.
-	env := map[string]string{"HOME": "/workspace", "USER": userName, "LOGNAME": userName}
+	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
 	maps.Copy(env, out.proxyEnv())
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
+	return env
+}
+
+func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
+	egress, err := p.out.arguments()
+	if err != nil {
+		return nil, err
+	}
+	command, err := keepCommand(spec, ends, p.seed.guest.identityOf(spec))
+	if err != nil {
+		return nil, err
+	}
 	return &dockerapi.ContainerConfig{
-		Image:       s.image.ID,
-		Labels:      sandboxLabels(spec, s.image.ID),
+		Image:       p.seed.image.ID,
+		Labels:      sandboxLabels(spec, p.seed.image.ID),
 		Hostname:    spec.EnvironmentID,
 		User:        "0:0", // process 1 takes another one
-		Env:         assignments(env),
+		Env:         assignments(p.env),
 		WorkingDir:  "/",
 		Entrypoint:  append(command, egress...),
 		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
@@ -278,9 +296,6 @@ func systemEnv(spec sandbox.SandboxSpec) map[string]string {
 		"ALLOWED_ROOT_DIRECTORY": "/workspace",
 	}
 }
-
-// userName is what programs are told that the sandbox's user is called.
-const userName = "sandbox"
 
 // keepCommand runs process 1.
 func keepCommand(spec sandbox.SandboxSpec, ends wire.Ends, is sandbox.Identity) ([]string, error) {
@@ -313,9 +328,9 @@ func assignments(env map[string]string) []string {
 	return list
 }
 
-func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut, channelDir string) *dockerapi.HostConfig {
+func hostConfig(spec sandbox.SandboxSpec, p parts) *dockerapi.HostConfig {
 	noInit := false
-	mounts := sandboxMounts(spec.Handle, s)
+	mounts := sandboxMounts(spec.Handle, p.seed)
 	mounts[0].ReadOnly = true // the guest
 	for _, m := range mounts {
 		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
@@ -332,8 +347,8 @@ func hostConfig(spec sandbox.SandboxSpec, s seed, out wayOut, channelDir string)
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, bind(m))
 	}
-	h.Mounts = append(h.Mounts, channelMount(channelDir))
-	out.apply(h)
-	confine(h, spec, s.guest.identityOf(spec), s.guest.seccomp)
+	h.Mounts = append(h.Mounts, p.shown...)
+	p.out.apply(h)
+	confine(h, spec, p.seed.guest.identityOf(spec), p.seed.guest.seccomp)
 	return h
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -104,15 +105,15 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 // An engine that is reached over a network may be another machine's: the gateway is told through it.
 func TestTheGatewayOfARemoteEngineIsToldThroughTheEngine(t *testing.T) {
 	t.Parallel()
-	r, line := newRestricted(t), newCable(t)
-	r.config.Host = line.host
+	r, line := newRestricted(t), dockertest.NewCable(t)
+	r.config.Host = line.Host()
 	remote, err := docker.New(r.config)
 	must(t, err)
 	t.Cleanup(func() { must(t, remote.Close()) })
 	spec := r.spec()
 	must(t, remote.Spawn(t.Context(), spec))
 	r.wantOut(t, spec.Handle, "spawned over the network", true)
-	line.cut()
+	line.Cut()
 	must(t, remote.Kill(t.Context(), spec.Handle))
 }
 

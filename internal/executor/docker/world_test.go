@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -17,6 +19,7 @@ import (
 // world is one environment of one fresh ledger, for what only Docker has.
 type world struct {
 	x     *docker.Executor
+	api   *dockerapi.Client
 	ref   sandbox.EnvironmentRef
 	image string
 }
@@ -30,7 +33,13 @@ func newWorld(t testing.TB, image string) *world {
 // newWorldOf is newWorld on an executor, which it closes, with other settings.
 func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*sandbox.EnvironmentSpec)) *world {
 	t.Helper()
-	w := &world{x: x, image: image}
+	return newWorldAt(t, x, dockertest.Engine(t), image, change)
+}
+
+// newWorldAt is newWorldOf on an engine.
+func newWorldAt(t testing.TB, x *docker.Executor, api *dockerapi.Client, image string, change func(*sandbox.EnvironmentSpec)) *world {
+	t.Helper()
+	w := &world{x: x, api: api, image: image}
 	instance, err := w.x.Instance(t.Context())
 	must(t, err)
 	w.ref = sandbox.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
@@ -52,7 +61,7 @@ func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*san
 		if err := w.x.RemoveWitness(ctx, w.ref.LedgerID, w.ref.Instance, math.MaxInt64); err != nil {
 			t.Error(err)
 		}
-		for _, left := range leftovers(t, w.ref.LedgerID) {
+		for _, left := range leftoversOn(t, w.api, w.ref.LedgerID) {
 			t.Errorf("left behind: %s", left)
 		}
 		if err := w.x.Close(); err != nil {

@@ -47,7 +47,8 @@ func reachForeign(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	id := a.start(t, h, "reach", enoughFile, strconv.Itoa(a.attempts))
 	a.startCommands(t, h, func(i int, res shell) {
-		if res.ExitCode != 0 {
+		// A process may become the attacker's own between a look at it and a signal: that ends it, and is said.
+		if res.ExitCode != 0 && res.ExitCode <= 128 {
 			t.Errorf("command %d ended with %d: %s", i, res.ExitCode, res.Stderr)
 		}
 	}, func(int) []string { return []string{"true"} })

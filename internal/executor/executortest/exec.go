@@ -48,6 +48,7 @@ func testExec(t *testing.T, cfg Config) {
 		"a large standard input that nobody reads":   execUnreadStdin,
 		"directory, variables and user":              execSettings,
 		"a directory that is not there or not ours":  execBadDirectory,
+		"a command as verifier":                      execVerifier,
 		"a program that cannot be started":           execCannotStart,
 		"a program that a signal ends":               execSignal,
 		"output beyond the limit is dropped":         execTruncated,

@@ -26,26 +26,46 @@ type Config struct {
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
 	// sandboxes nobody else can remove has no RemoveBehindBack.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
+	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
+	BreakChannel func(t *testing.T, h sandbox.Handle)
+	// Without names parts of the suite that cannot run here, and why.
+	Without map[string]string
+	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
+	FewAttempts bool
+	// SharedLimits are what a sandbox can use up for others, because the kernel counts it for all sandboxes together.
+	SharedLimits []string
 	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
 	Leftovers func(t *testing.T, ledgerID string) []string
 }
 
 // Run runs the suite.
 func Run(t *testing.T, cfg Config) {
-	t.Run("Lifecycle", func(t *testing.T) { testLifecycle(t, cfg) })
-	t.Run("Observer", func(t *testing.T) { testObserver(t, cfg) })
-	t.Run("Cleaner", func(t *testing.T) { testCleaner(t, cfg) })
-	t.Run("Exec", func(t *testing.T) { testExec(t, cfg) })
-	t.Run("Follow", func(t *testing.T) { testFollow(t, cfg) })
-	t.Run("Processes", func(t *testing.T) { testProcesses(t, cfg) })
-	t.Run("Hardening", func(t *testing.T) { testHardening(t, cfg) })
-	t.Run("Secrets", func(t *testing.T) { testSecrets(t, cfg) })
-	t.Run("Files", func(t *testing.T) { testFiles(t, cfg) })
-	t.Run("Deadline", func(t *testing.T) { testDeadline(t, cfg) })
-	t.Run("Export", func(t *testing.T) { testExport(t, cfg) })
-	t.Run("Network", func(t *testing.T) { testNetwork(t, cfg) })
-	t.Run("Assign", func(t *testing.T) { testAssign(t, cfg) })
-	t.Run("Attacks", func(t *testing.T) { testAttacks(t, cfg) })
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, Config)
+	}{
+		{"Lifecycle", testLifecycle},
+		{"Observer", testObserver},
+		{"Cleaner", testCleaner},
+		{"Exec", testExec},
+		{"Follow", testFollow},
+		{"Processes", testProcesses},
+		{"Hardening", testHardening},
+		{"Secrets", testSecrets},
+		{"Files", testFiles},
+		{"Deadline", testDeadline},
+		{"Export", testExport},
+		{"Network", testNetwork},
+		{"Assign", testAssign},
+		{"Attacks", testAttacks},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			if reason := cfg.Without[part.name]; reason != "" {
+				t.Skip(reason)
+			}
+			part.test(t, cfg)
+		})
+	}
 }
 
 // patience bounds every wait for a backend; it is generous because test machines are busy.

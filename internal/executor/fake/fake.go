@@ -139,7 +139,7 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 func (x *Executor) Capabilities() sandbox.Capabilities {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
+	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Verifier: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
 }
 
 // Close implements sandbox.Executor.

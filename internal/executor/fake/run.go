@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strconv"
@@ -133,6 +134,8 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 		c.end(x.now(), []byte(strings.Join(args, " ")+"\n"), 0, nil)
 	case "cat":
 		c.end(x.now(), c.stdin, 0, nil)
+	case "whoami":
+		c.end(x.now(), []byte(cmp.Or(string(r.As), r.User)+"\n"), 0, nil)
 	case "pwd":
 		c.end(x.now(), []byte(r.Cwd+"\n"), 0, nil)
 	case "printenv":

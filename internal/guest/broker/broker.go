@@ -30,6 +30,8 @@ const (
 // Config is what the keeper tells its broker.
 type Config struct {
 	UID, GID int // of the sandbox
+	// OwnUID: no other sandbox has the user.
+	OwnUID bool
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
 	Channel   string // the socket to dial, "" for none

@@ -54,7 +54,7 @@ func (b *broker) handle(ctx context.Context, r channel.Request, in io.Reader, ou
 
 func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
 	switch r.Op {
-	case channel.OpExec, channel.OpProcess:
+	case channel.OpExec, channel.OpProcess, channel.OpVerify:
 		if r.Exec == nil {
 			return invalid("a command to start is missing")
 		}

@@ -41,6 +41,9 @@ func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, er
 	if c.Process {
 		c.Timeout = 0
 	}
+	if r.Op == channel.OpVerify {
+		return b.resolveVerifier(c, e)
+	}
 	if e.User != "" {
 		if c.UID, c.GID, err = b.user(e.User); err != nil {
 			return c, nil, err
@@ -60,6 +63,11 @@ func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, er
 	if err != nil {
 		return c, lent, err
 	}
+	return b.lend(c, lent)
+}
+
+// lend adds files for the output of a command.
+func (b *broker) lend(c link.Command, lent []*os.File) (link.Command, []*os.File, error) {
 	kept, limits, err := b.outputs(c.Process)
 	c.Limits = limits
 	return c, append(lent, kept...), err
@@ -81,6 +89,8 @@ func (b *broker) user(text string) (uid, gid int, err error) {
 		return 0, 0, fmt.Errorf("user %q is no pair of numbers, as in 1000:1000", text)
 	case uid == guest.KeeperID || gid == guest.KeeperID:
 		return 0, 0, fmt.Errorf("user %q is that of process 1: choose another", text)
+	case b.verifies(uid) || b.verifies(gid):
+		return 0, 0, fmt.Errorf("user %q is that of the sandbox's verifier: choose another", text)
 	case (uid == 0 || gid == 0) && !b.cfg.AllowRoot && uid != b.cfg.UID:
 		return 0, 0, fmt.Errorf("user %q is not allowed: the sandbox's own is %d:%d", text, b.cfg.UID, b.cfg.GID)
 	}

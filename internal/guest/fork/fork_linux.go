@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,6 +34,8 @@ type Command struct {
 	Files     [3]*os.File
 	Extra     *os.File // nil: none
 	UID, GID  int
+	// Groups are the supplementary groups.
+	Groups []uint32
 	// Nice lowers the priority of the command; the caller keeps 0.
 	Nice int
 	// Processes bounds how many processes the user has; 0 sets no limit.
@@ -57,7 +60,7 @@ type Error struct {
 var stages = map[stage]string{
 	stageFork: "fork", stageSession: "begin a session", stageDescriptors: "set descriptors", stagePriority: "lower the priority",
 	stageLimits: "set limits", stageDirectory: "enter the working directory", stageCapabilities: "drop capabilities",
-	stageGroups: "drop groups", stageIdentity: "change the user", stageExec: "execute",
+	stageGroups: "set the groups", stageIdentity: "change the user", stageExec: "execute",
 }
 
 func (e *Error) Error() string { return stages[e.stage] + ": " + e.errno.Error() }
@@ -189,6 +192,7 @@ func newPlan(c Command) (_ *prepared, err error) {
 	p.header.Version = unix.LINUX_CAPABILITY_VERSION_3
 	const few = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
 	p.few[0] = unix.CapUserData{Effective: few, Permitted: few}
+	p.groups, p.groupCount = unsafe.SliceData(slices.Clone(c.Groups)), len(c.Groups)
 	if c.Processes > 0 {
 		p.processes = &unix.Rlimit{Cur: c.Processes, Max: c.Processes}
 	}

@@ -129,6 +129,14 @@ func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
 	}
 }
 
+func TestACommandHasTheGroupsThatItIsGiven(t *testing.T) {
+	needRoot(t)
+	change := func(c *fork.Command) { c.UID, c.GID, c.Groups = 4711, 4712, []uint32{4713, 4714} }
+	if out, _ := run(t, change, "id -G"); out != "4712 4713 4714\n" {
+		t.Errorf("its groups are %q", out)
+	}
+}
+
 func TestWhyACommandCannotStart(t *testing.T) {
 	needRoot(t)
 	for name, row := range map[string]struct {

@@ -49,21 +49,23 @@ const (
 
 // plan is all that a fork needs, prepared before it. Descriptors are above those that a command inherits.
 type plan struct {
-	path      *byte
-	argv, env **byte
-	dir       int
-	files     [3]int
-	extra     int // -1: none
-	errors    int // closes on exec
-	status    int
-	uid, gid  int
-	nice      int
-	processes *unix.Rlimit // nil: as many as the keeper
-	score     *byte
-	scoreSize int
-	scorePath *byte
-	name      *byte
-	bounding  int // the last capability that the kernel knows
+	path       *byte
+	argv, env  **byte
+	dir        int
+	files      [3]int
+	extra      int // -1: none
+	errors     int // closes on exec
+	status     int
+	uid, gid   int
+	groups     *uint32
+	groupCount int
+	nice       int
+	processes  *unix.Rlimit // nil: as many as the keeper
+	score      *byte
+	scoreSize  int
+	scorePath  *byte
+	name       *byte
+	bounding   int // the last capability that the kernel knows
 
 	// What follows is memory for the child.
 	report report
@@ -206,7 +208,7 @@ func setScore(p *plan) {
 //go:norace
 //go:nocheckptr
 func takeIdentity(p *plan) {
-	if _, _, err := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); err != 0 {
+	if _, _, err := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(p.groupCount), uintptr(unsafe.Pointer(p.groups)), 0); err != 0 {
 		giveUp(p, stageGroups, err)
 	}
 	if _, _, err := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(p.gid), uintptr(p.gid), uintptr(p.gid)); err != 0 {

@@ -20,10 +20,13 @@ const (
 
 // Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
 func (g Guests) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	if r.As == sandbox.AsVerifier && !g.verifies {
+		return sandbox.ExecResult{}, sandbox.InvalidFields("exec", []sandbox.Field{sandbox.VerifierField(g.backend)})
+	}
 	out, errOut := &Capture{Limit: r.OutputLimit}, &Capture{Limit: r.OutputLimit}
 	id := cmp.Or(r.ID, newID())
 	call := Call{
-		Request: channel.Request{Op: channel.OpExec, ID: id, Exec: execOf(r)}, Limit: r.Timeout.D() + timeoutMargin,
+		Request: channel.Request{Op: opOf(r), ID: id, Exec: execOf(r)}, Limit: r.Timeout.D() + timeoutMargin,
 		Ends: !r.Detach, Detached: r.Detach, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr,
 	}
 	if call.Stdout == nil {
@@ -41,6 +44,14 @@ func (g Guests) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReques
 	result := resultOf(res)
 	result.Stdout, result.Stderr, result.Truncated = out.Bytes(), errOut.Bytes(), out.Truncated || errOut.Truncated
 	return result, nil
+}
+
+// opOf is the operation of a command. That of a verifier is another one, so that guests that know none refuse it.
+func opOf(r sandbox.ExecRequest) channel.Op {
+	if r.As == sandbox.AsVerifier {
+		return channel.OpVerify
+	}
+	return channel.OpExec
 }
 
 func execOf(r sandbox.ExecRequest) *channel.Exec {

@@ -35,6 +35,8 @@ type Call struct {
 type Guests struct {
 	backend sandbox.Backend // begins each error
 	run     Run
+	// verifies: the guests know channel.OpVerify.
+	verifies bool
 }
 
 // Run makes one call and returns what the guest reports. It may return before a Read of the input does. When
@@ -43,7 +45,13 @@ type Guests struct {
 type Run func(ctx context.Context, h sandbox.Handle, c Call) (wire.Result, error)
 
 // New returns the guests of a backend's sandboxes.
-func New(backend sandbox.Backend, run Run) Guests { return Guests{backend, run} }
+func New(backend sandbox.Backend, run Run) Guests { return Guests{backend: backend, run: run} }
+
+// WithVerifiers returns guests that run verifiers.
+func (g Guests) WithVerifiers() Guests {
+	g.verifies = true
+	return g
+}
 
 // Capture keeps the first bytes of a stream and lets the rest go by.
 type Capture struct {
@@ -99,6 +107,8 @@ func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string,
 		code, reason = sandbox.NotFound, sandbox.ReasonExecNotFound
 	case wire.ProblemConflict:
 		code, reason = sandbox.Conflict, sandbox.ReasonOtherSettings
+	case wire.ProblemBusy:
+		code, reason = sandbox.Conflict, sandbox.ReasonVerifierRuns
 	case wire.ProblemUnknown:
 		code = sandbox.UnknownOutcome
 	}

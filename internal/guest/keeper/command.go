@@ -44,6 +44,8 @@ type command struct {
 	shell   shellstate.Collector
 	changed func()
 	ended   chan struct{}
+	// spares waits while no command may be killed, because a verifier runs; nil for the verifier itself.
+	spares func()
 
 	supervisor atomic.Int64 // 0 before the start and after the end
 	killed     atomic.Bool  // End came
@@ -113,10 +115,20 @@ func (c *command) detach(reader uint64) {
 
 // kill ends all that descends from the command, if it runs.
 func (c *command) kill() {
+	if c.supervisor.Load() <= 0 {
+		return // one that begins now sees that it was killed
+	}
+	c.spare()
 	c.killing.Lock()
 	defer c.killing.Unlock()
 	if root := int(c.supervisor.Load()); root > 0 {
 		proc.KillTree(root, time.Now().Add(killTime))
+	}
+}
+
+func (c *command) spare() {
+	if c.spares != nil {
+		c.spares()
 	}
 }
 
@@ -125,6 +137,7 @@ type starts struct {
 	dir, null *os.File
 	nice      int
 	processes func(uid int) uint64
+	pids      int // of the sandbox, 0 when not known
 	score     int
 	gate      *sync.RWMutex // closed while the sandbox stands still
 	diskEnded func() time.Duration
@@ -139,13 +152,17 @@ func (c *command) run(s starts) wire.Result {
 		_, _ = io.WriteString(out[1], c.spec.Text) // never fails
 		return c.counted(wire.Result{ExitCode: c.spec.Failure, Duration: time.Since(began)})
 	}
+	if r, entered := c.enter(s.gate, began); !entered {
+		c.stopInput()
+		return c.counted(r)
+	}
 	child, pumps, err := c.start(s, out)
 	if err != nil {
 		c.stopInput()
 		_, _ = io.WriteString(out[1], "guest: cannot start "+c.spec.Path+": "+err.Error()+"\n") // as above
 		return c.counted(wire.Result{ExitCode: startCode(err), Duration: time.Since(began)})
 	}
-	status, timedOut, err := c.wait(child)
+	status, timedOut, err := c.wait(child, began)
 	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut, Duration: time.Since(began)}
 	if timedOut {
 		r.ExitCode = exitTimeout
@@ -168,13 +185,13 @@ func (c *command) run(s starts) wire.Result {
 	}
 	r.OOMKilled = cgroup.OOMKills() > oomKills
 	if c.killed.Load() && !timedOut && status.Signal() == unix.SIGKILL {
-		r.Problem, r.Message = wire.ProblemFailed, "the command was ended on request"
+		r.Problem, r.Message = wire.ProblemFailed, endedOnRequest
 	}
 	return c.counted(r)
 }
 
-// wait waits for the end of the command, and ends it at its timeout.
-func (c *command) wait(child *fork.Child) (status unix.WaitStatus, timedOut bool, err error) {
+// wait waits for the end of the command, and ends it at its timeout, which counts from when it was asked for.
+func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStatus, timedOut bool, err error) {
 	c.supervisor.Store(int64(child.Supervisor))
 	if c.killed.Load() {
 		go c.kill() // ends with the command
@@ -183,8 +200,9 @@ func (c *command) wait(child *fork.Child) (status unix.WaitStatus, timedOut bool
 	done := make(chan struct{})
 	var timer *time.Timer
 	if c.spec.Timeout > 0 {
-		timer = time.AfterFunc(c.spec.Timeout, func() {
+		timer = time.AfterFunc(c.spec.Timeout-time.Since(asked), func() {
 			defer close(done)
+			c.spare()
 			late.Store(true)
 			proc.KillTree(child.Supervisor, time.Now().Add(killTime))
 		})
@@ -196,7 +214,7 @@ func (c *command) wait(child *fork.Child) (status unix.WaitStatus, timedOut bool
 	if timer != nil && !timer.Stop() {
 		<-done
 	}
-	if c.spec.Process { // what it started ends with it: the next start finds its ports free
+	if c.spec.Process || c.spec.Verifier != nil { // what it started ends with it: the next start finds its ports free
 		proc.KillTree(child.Supervisor, time.Now().Add(killTime))
 	}
 	c.killing.Lock()
@@ -225,8 +243,9 @@ func (n notifying) Write(p []byte) (int, error) {
 	return n.Writer.Write(p)
 }
 
-// start starts the command and what moves its input and output.
+// start starts the command and what moves its input and output. The caller has entered the gate, which this leaves.
 func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pump, err error) {
+	defer s.gate.RUnlock()
 	var theirs []*os.File
 	defer func() {
 		link.CloseAll(theirs) // the command has its own
@@ -246,7 +265,7 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 	}
 	f := fork.Command{
 		Path: c.spec.Path, Args: c.spec.Args, Env: c.spec.Env, Dir: s.dir, UID: c.spec.UID, GID: c.spec.GID,
-		Nice: s.nice, Processes: s.processes(c.spec.UID), OOMScore: s.score,
+		Groups: c.groups(), Nice: s.nice, Processes: s.processes(c.spec.UID), OOMScore: s.score,
 	}
 	if f.Files[1], err = add(out[0]); err != nil {
 		return nil, pumps, err
@@ -275,8 +294,6 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 		c.in.begin(w)
 		f.Files[0] = r
 	}
-	s.gate.RLock()
-	defer s.gate.RUnlock()
 	child, err := fork.Start(f)
 	_ = s.dir.Close() // the command is there, or never will be
 	return child, pumps, err

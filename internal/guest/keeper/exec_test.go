@@ -67,8 +67,11 @@ func TestNoInputIsLostWhenManyCommandsStartAtOnce(t *testing.T) {
 				r := channel.Request{ID: want, Op: channel.OpExec, Exec: &channel.Exec{
 					Args: []string{"cat"}, Cwd: "/workspace", Stdin: true, Timeout: 20 * time.Second}}
 				res, err := b.call(r, channel.Streams{Stdin: strings.NewReader(want), Stdout: &out})
-				if err != nil || res.ExitCode != 0 || out.String() != want {
-					return fmt.Errorf("cat of %q wrote %q: %+v, %v", want, out.String(), res, err)
+				if err != nil {
+					return err
+				}
+				if res.ExitCode != 0 || out.String() != want {
+					return fmt.Errorf("cat of %q wrote %q: %+v", want, out.String(), res)
 				}
 			}
 			return nil

@@ -215,6 +215,10 @@ func (k *keeper) run(c *command, s starts) {
 		}
 		k.end(c, r)
 	}()
+	if c.spec.Verifier != nil {
+		r = k.runVerifier(c, s)
+		return
+	}
 	r = c.run(s)
 }
 
@@ -229,6 +233,9 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 		panic(errFiles)
 	}
 	c := &command{id: m.ID, spec: *m.Command, ended: make(chan struct{})}
+	if c.spec.Verifier == nil {
+		c.spares = k.still.spares
+	}
 	c.changed = func() { k.mark(c) }
 	if c.spec.Stdin {
 		c.in = newInput(c.changed)
@@ -331,6 +338,9 @@ func (s *session) end(m link.Message) {
 }
 
 func (s *session) freeze(m link.Message) {
+	if m.All {
+		s.k.endVerifiers()
+	}
 	if err := s.k.still.freeze(m.All); err != nil {
 		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: err.Error()})
 		return

@@ -101,8 +101,11 @@ func (k *keeper) finished(id string, result wire.Result) {
 func (k *keeper) begin(m link.Message, r *link.Record) link.Message {
 	if c := k.commands[m.ID]; c != nil && (r == nil || !r.Ended) {
 		known := link.Record{Op: "exec"}
-		if c.spec.Process {
+		switch {
+		case c.spec.Process:
 			known.Op = "process"
+		case c.spec.Verifier != nil:
+			known.Op = "verify"
 		}
 		select {
 		case <-c.ended:

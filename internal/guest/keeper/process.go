@@ -141,7 +141,7 @@ type process struct {
 
 func (p *process) run() error {
 	p.keeper = newKeeper(starts{
-		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes,
+		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 	}, nil, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
@@ -167,7 +167,8 @@ func (p *process) run() error {
 // processes returns how many processes a user may have, 0 for no limit. It counts on the whole host, so it is set for a
 // user that no other sandbox has.
 func (p *process) processes(uid int) uint64 {
-	if !p.cfg.OwnUID || p.cfg.PIDs <= 0 || uid != p.cfg.UID {
+	verifier, own := sandbox.Identity{UID: p.cfg.UID, GID: p.cfg.GID, Own: p.cfg.OwnUID}.Verifier()
+	if !own || p.cfg.PIDs <= 0 || uid != p.cfg.UID && uid != verifier {
 		return 0
 	}
 	return uint64(max(p.cfg.PIDs-reserve, p.cfg.PIDs/2, 1))
@@ -189,6 +190,7 @@ func (p *process) awaitEnd() {
 // terminate asks programs to end, and lets the broker say how they did.
 func (p *process) terminate() {
 	k := p.keeper
+	k.endVerifiers() // what is stopped does not end by itself
 	for _, pid := range k.still.programs() {
 		_ = unix.Kill(pid, unix.SIGTERM) // one that is gone has ended
 	}
@@ -249,6 +251,7 @@ func (p *process) runBroker() error {
 	}
 	pid, err := startBroker(other, p.null, []string{
 		"guest", "broker", "-uid", strconv.Itoa(p.cfg.UID), "-gid", strconv.Itoa(p.cfg.GID), "-allow-root=" + strconv.FormatBool(p.cfg.AllowRoot),
+		"-own-uid=" + strconv.FormatBool(p.cfg.OwnUID),
 		"-channel", p.cfg.Channel, "-egress", p.cfg.Egress,
 	})
 	if err = errors.Join(err, other.Close()); err != nil {

@@ -29,7 +29,8 @@ type still struct {
 
 	mu    sync.Mutex // guards what follows
 	on    bool
-	stood map[int]bool // what stood before
+	freed chan struct{} // closed once the verifier has ended that it stands still for; nil without one
+	stood map[int]bool  // what stood before
 	timer *time.Timer
 }
 
@@ -49,6 +50,9 @@ func (s *still) programs() []int {
 func (s *still) freeze(end bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.on && s.freed != nil {
+		return errors.New("a verifier runs, and the sandbox stands still for it: wait for its end")
+	}
 	if s.on {
 		return errors.New("the sandbox stands still already")
 	}
@@ -104,7 +108,7 @@ func (s *still) end() {
 func (s *still) thaw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.on {
+	if s.on && s.freed == nil {
 		s.release()
 	}
 }

@@ -101,11 +101,21 @@ type Command struct {
 	Stdin   bool          `json:"stdin,omitempty"`
 	Shell   bool          `json:"shell,omitempty"`
 	Process bool          `json:"process,omitempty"`
+	// Verifier is set for a verifier: all else of the sandbox stands still while it runs.
+	Verifier *Verifier `json:"verifier,omitempty"`
 	// Limits are how many bytes the files of stdout and stderr may take.
 	Limits [2]int64 `json:"limits"`
 	// Failure is set when no program was found: the exit code, and Text is what is written.
 	Failure int    `json:"failure,omitempty"`
 	Text    string `json:"text,omitempty"`
+}
+
+// Verifier is what a command as verifier has beside.
+type Verifier struct {
+	// Groups are its supplementary groups.
+	Groups []uint32 `json:"groups,omitempty"`
+	// Clean are the arguments with which Path removes what the command has left in its own directory.
+	Clean []string `json:"clean"`
 }
 
 // Status is how far a command has come.

@@ -6,6 +6,7 @@ package proc
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,18 +41,41 @@ func All() Table {
 	return t
 }
 
-// ParentOf reads /proc/<pid>/stat: "pid (name) state ppid …", where the name may hold anything.
+// ParentOf reads the parent of a living process.
 func ParentOf(pid int) (parent int, alive bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	s, ok := readStat("/proc/" + strconv.Itoa(pid) + "/stat")
+	return s.parent, ok && !s.dead()
+}
+
+// stat is what /proc says of a process or of a thread.
+type stat struct {
+	state   byte
+	parent  int
+	threads int
+}
+
+// dead tells whether nothing of a process runs any more. One whose first thread has ended looks like a zombie while its
+// others run.
+func (s stat) dead() bool { return strings.IndexByte("ZX", s.state) >= 0 && s.threads < 2 }
+
+// readStat reads "pid (name) state ppid …", where the name may hold anything. The number of threads is the 18th field
+// after it.
+func readStat(path string) (s stat, ok bool) {
+	const state, parent, threads = 0, 1, 17
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, false
+		return s, false
 	}
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 2 || f[0] == "Z" || f[0] == "X" {
-		return 0, false
+	if len(f) <= threads {
+		return s, false
 	}
-	parent, err = strconv.Atoi(f[1])
-	return parent, err == nil
+	s.state = f[state][0]
+	if s.parent, err = strconv.Atoi(f[parent]); err != nil {
+		return s, false
+	}
+	s.threads, err = strconv.Atoi(f[threads])
+	return s, err == nil
 }
 
 // Except removes a process from the table, and returns it.
@@ -109,12 +133,80 @@ func Freeze(find func() []int, limit time.Time) map[int]bool {
 	return frozen
 }
 
-// Standing reports whether a process is stopped, or no more.
-func Standing(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+// Standing reports whether all threads of a process are stopped, or no more.
+func Standing(pid int) bool { return MotionOf(pid) == Stands }
+
+// Motion says what the threads of a process do.
+type Motion int
+
+const (
+	// Stands: all threads are stopped, or have ended.
+	Stands Motion = iota
+	// Waits: the others are in a system call that a signal does not interrupt. They stop once that returns.
+	Waits
+	// Moves: a thread may run.
+	Moves
+)
+
+// MotionOf looks at all threads of a process. One that is gone stands.
+func MotionOf(pid int) Motion {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
+	entries, err := os.ReadDir(tasks)
 	if err != nil {
-		return true
+		return Stands
 	}
-	state := bytes.TrimSpace(b[bytes.LastIndexByte(b, ')')+1:])
-	return len(state) > 0 && bytes.IndexByte([]byte("TtZX"), state[0]) >= 0
+	most := Stands
+	for _, e := range entries {
+		s, ok := readStat(tasks + e.Name() + "/stat")
+		switch {
+		case !ok || strings.IndexByte("TtZX", s.state) >= 0:
+		case s.state == 'D':
+			most = max(most, Waits)
+		default:
+			return Moves
+		}
+	}
+	return most
+}
+
+// HasUser tells whether a user is any of a process's ids.
+func HasUser(pid, uid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false // it is gone
+	}
+	_, ids, _ := strings.Cut(string(text), "\nUid:")
+	ids, _, _ = strings.Cut(ids, "\n")
+	return slices.Contains(strings.Fields(ids), strconv.Itoa(uid))
+}
+
+// OfUser returns the processes that have a user as any of their ids.
+func OfUser(uid int) (found []int) {
+	for pid := range All() {
+		if HasUser(pid, uid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// Threads counts the threads of all processes, which is what a limit of processes counts.
+func Threads() (n int) {
+	for pid := range All() {
+		if s, ok := readStat("/proc/" + strconv.Itoa(pid) + "/stat"); ok {
+			n += s.threads
+		}
+	}
+	return n
+}
+
+// Ran returns for how long all threads of a process have run, those that ended included, to the nanosecond. It fails for a
+// process that is gone.
+func Ran(pid int) (time.Duration, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED of a process, as clock_getcpuclockid makes it
+	var at unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &at); err != nil {
+		return 0, err
+	}
+	return time.Duration(at.Nano()), nil
 }

@@ -38,6 +38,8 @@ const (
 	ProblemNotFound = "not_found"
 	ProblemFailed   = "failed"
 	ProblemConflict = "conflict"
+	// ProblemBusy: the sandbox stood still for as long as the command had to end. It was not started.
+	ProblemBusy = "busy"
 	// ProblemUnknown: the operation began, and the guest started anew before it ended. It may have been carried out.
 	ProblemUnknown = "unknown"
 )

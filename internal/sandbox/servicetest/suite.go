@@ -55,7 +55,7 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests, fileTests, standingTests, runTests, healthTests, stateTests, conditionTests, reportTests, budgetTests, maintenanceTests, adoptTests, retentionTests, secretTests} {
+	for _, group := range [][]test{environmentTests, leaseTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests, fileTests, standingTests, runTests, healthTests, stateTests, conditionTests, reportTests, budgetTests, maintenanceTests, adoptTests, retentionTests, secretTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

@@ -11,6 +11,8 @@ import (
 var userTests = []test{
 	{"ACommandRunsAsRootOnlyWhereItsEnvironmentAllowsRoot", commandsRunAsRootOnlyWhereAllowed},
 	{"UsersAreNumbersEverywhere", usersAreNumbers},
+	{"ACommandRunsAsVerifier", commandsRunAsVerifier},
+	{"AVerifierNeedsAUserOfTheSandboxsOwn", verifiersNeedAnOwnUser},
 	{"AnEnvironmentDeclaresRootOnlyWhereItAllowsRoot", environmentsDeclareRootOnlyWhereAllowed},
 }
 
@@ -98,5 +100,46 @@ func environmentsDeclareRootOnlyWhereAllowed(w *world) {
 	}
 	for _, user := range slices.Concat(roots, []string{"1001", "1001:1002"}) {
 		must(w.Service.PutEnvironment(w.Context(), spec(user, true)))(w)
+	}
+}
+
+func commandsRunAsVerifier(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	ref, as := sandbox.LeaseRef{ID: annsLease}, sandbox.AsVerifier
+	req := sandbox.ExecRequest{ID: "verdict", Command: []string{"whoami"}, As: as}
+	res := must(w.Service.Exec(w.Context(), ref, req))(w)
+	if got := strings.TrimSpace(string(res.Stdout)); got != "verifier" {
+		w.Errorf("it runs as %q", got)
+	}
+	if x := must(w.Service.GetExec(w.Context(), sandbox.ExecRef{LeaseID: l.ID, ID: "verdict"}))(w); x.As != as || x.User != "" {
+		w.Errorf("it is recorded as %q of user %q", x.As, x.User)
+	}
+	if again := must(w.Service.Exec(w.Context(), ref, req))(w); again.ExecID != "verdict" {
+		w.Errorf("a repetition is %+v", again)
+	}
+	req.As = ""
+	_, err := w.Service.Exec(w.Context(), ref, req)
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "as")
+	started := must(w.Service.StartExec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"whoami"}, As: as}))(w)
+	if started.As != as {
+		w.Errorf("a detached one is recorded as %q", started.As)
+	}
+	must(w.Service.CreateSession(w.Context(), ref, sandbox.CreateSession{ID: "s"}))(w)
+	for _, bad := range []sandbox.ExecRequest{{As: "root"}, {As: as, User: "1001"}, {As: as, Session: "s"}} {
+		bad.Command = []string{"whoami"}
+		_, err := w.Service.Exec(w.Context(), ref, bad)
+		w.wantError(err, sandbox.Invalid, "", "as")
+	}
+	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, Owner: owner, ExecRequest: sandbox.ExecRequest{Command: []string{"whoami"}, As: as}})
+	w.wantError(err, sandbox.Invalid, "", "as")
+}
+
+func verifiersNeedAnOwnUser(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) { p.Confinement.User = "2000:2000" })
+	w.acquire(ann)
+	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"whoami"}, As: sandbox.AsVerifier})
+	if w.wantError(err, sandbox.Invalid, "", "as"); err != nil && !strings.Contains(err.Error(), "confinement.user") {
+		w.Errorf("the error does not name confinement.user: %v", err)
 	}
 }

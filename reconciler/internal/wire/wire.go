@@ -57,6 +57,18 @@ type EnvironmentPage struct {
 	Environments []sandbox.Environment `json:"environments" nullable:"false"`
 }
 
+// AcquiredBatch is what became of the items of a batch.
+type AcquiredBatch struct {
+	Results []AcquiredItem `json:"results" nullable:"false" doc:"One for each item, in the order of the items."`
+}
+
+// AcquiredItem is what became of one item: a lease, or why there is none.
+type AcquiredItem struct {
+	Lease *sandbox.Lease `json:"lease,omitempty" doc:"Absent where the item could not be leased."`
+	IsNew bool           `json:"is_new" doc:"The lease began with this batch."`
+	Error *Problem       `json:"error,omitempty" doc:"Why the item could not be leased."`
+}
+
 // LeasePage is one page of leases.
 type LeasePage struct {
 	Leases []sandbox.Lease `json:"leases" nullable:"false"`
@@ -176,6 +188,7 @@ type ExecRequest struct {
 	Env           map[string]string   `json:"env,omitempty"`
 	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
 	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
+	As            sandbox.ExecAs      `json:"as,omitempty" enum:"verifier" doc:"verifier: run it as a second user of the sandbox, while all other programs of the sandbox are stopped; an error where one of them ran all the same. For test verdicts. Other commands wait meanwhile, and get 409 verifier_runs at their timeout."`
 	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
 	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
 	Stdin         string              `json:"stdin,omitempty"`

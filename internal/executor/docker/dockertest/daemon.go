@@ -16,23 +16,48 @@ import (
 
 // Daemon is a Docker Engine of a test's own, which may be stopped and started.
 type Daemon struct {
-	t       testing.TB
-	dir     string
-	process *exec.Cmd
+	t        testing.TB
+	dir      string
+	mapUsers bool
+	process  *exec.Cmd
 }
 
 // StartDaemon starts an engine with an identity and storage of its own, and no networks. Its
 // containers go on while it is stopped. It needs root and dockerd.
 func StartDaemon(t testing.TB) *Daemon {
 	t.Helper()
+	return startDaemon(t, daemonOptions{liveRestore: true})
+}
+
+// StartDaemonWithoutLiveRestore is StartDaemon, of an engine that ends its containers when it stops.
+func StartDaemonWithoutLiveRestore(t testing.TB) *Daemon {
+	t.Helper()
+	return startDaemon(t, daemonOptions{})
+}
+
+// StartMappingDaemon starts an engine whose containers have user namespaces of 65,536 ids.
+func StartMappingDaemon(t testing.TB) *Daemon {
+	t.Helper()
+	return startDaemon(t, daemonOptions{liveRestore: true, mapUsers: true})
+}
+
+type daemonOptions struct{ liveRestore, mapUsers bool }
+
+func startDaemon(t testing.TB, o daemonOptions) *Daemon {
+	t.Helper()
 	// Not t.TempDir: a socket's path is at most 108 bytes long.
 	dir, err := os.MkdirTemp("", "dockerd") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir}
+	d := &Daemon{t: t, dir: dir, mapUsers: o.mapUsers}
+	if o.mapUsers {
+		if err := os.Chmod(dir, 0o711); err != nil { // root of the namespaces passes through it
+			t.Fatal(err)
+		}
+	}
 	// The key is what the engine's id is made of up to Engine 20.10.
-	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": true}`, filepath.Join(dir, "key.json"))
+	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": %t}`, filepath.Join(dir, "key.json"), o.liveRestore)
 	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +109,13 @@ func (d *Daemon) Start() {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }() // the process has its own copy
-	d.process = exec.Command("dockerd", "--host", d.Host(), "--config-file", filepath.Join(d.dir, "daemon.json"),
+	args := []string{"dockerd", "--host", d.Host(), "--config-file", filepath.Join(d.dir, "daemon.json"),
 		"--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
-		"--pidfile", filepath.Join(d.dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false")
+		"--pidfile", filepath.Join(d.dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false"}
+	if d.mapUsers {
+		args = append(d.ownUsers(), append(args, "--userns-remap", mappedUser)...)
+	}
+	d.process = exec.Command(args[0], args[1:]...)
 	d.process.Stdout, d.process.Stderr = log, log
 	// A network of its own: an engine without a bridge removes the one that it finds, which is another's.
 	d.process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -111,6 +140,40 @@ func (d *Daemon) Start() {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// mappedUser is the user whose ids containers get.
+const mappedUser = "sandbox-test-remap"
+
+// ownUsers is a command that gives the engine an /etc of its own with that user, and keeps the machine's as it is.
+func (d *Daemon) ownUsers() []string {
+	const script = `set -e
+mkdir -p "$0/etc" "$0/work"
+mount -t overlay overlay -o "lowerdir=/etc,upperdir=$0/etc,workdir=$0/work" /etc
+echo "$1:x:64999:64999::/:/bin/false" >>/etc/passwd
+echo "$1:x:64999:" >>/etc/group
+echo "$1:1000000:65536" >/etc/subuid
+echo "$1:1000000:65536" >/etc/subgid
+shift
+exec "$@"`
+	return []string{"unshare", "--mount", "sh", "-c", script, d.dir, mappedUser}
+}
+
+// Connect returns a client of the engine.
+func (d *Daemon) Connect() *dockerapi.Client {
+	d.t.Helper()
+	api, err := dockerapi.Connect(d.Host(), "")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = api.Close() }) // only closes idle connections
+	return api
+}
+
+// Busybox makes the image of the function of that name on the engine.
+func (d *Daemon) Busybox() string {
+	d.t.Helper()
+	return ensure(d.t, d.Connect(), BusyboxFiles(d.t), busyboxPath)
 }
 
 // Stop stops the engine as its service manager does.

@@ -26,8 +26,10 @@ import (
 // engine for the next test.
 func Busybox(t testing.TB) string {
 	t.Helper()
-	return ensure(t, BusyboxFiles(t), "ENV PATH=/bin")
+	return ensure(t, Engine(t), BusyboxFiles(t), busyboxPath)
 }
+
+const busyboxPath = "ENV PATH=/bin"
 
 // BusyboxFiles are the files of Busybox's image, for those that add to them.
 func BusyboxFiles(t testing.TB) []File {
@@ -62,7 +64,7 @@ type File struct {
 // Busybox's, it stays on the engine for the next test.
 func Keep(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
-	return ensure(t, files, changes...)
+	return ensure(t, Engine(t), files, changes...)
 }
 
 // Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
@@ -70,7 +72,7 @@ func Keep(t testing.TB, files []File, changes ...string) string {
 func Import(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
 	ref := "sandbox-test/import:" + sandbox.RandomIDs(12)
-	importImage(t, ref, layerOf(t, files), changes)
+	importImage(t, Engine(t), ref, layerOf(t, files), changes)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
@@ -83,7 +85,7 @@ func Import(t testing.TB, files []File, changes ...string) string {
 
 // ensure makes an image, whose tag stands for its content, unless the engine has it. One test
 // process at a time does.
-func ensure(t testing.TB, files []File, changes ...string) string {
+func ensure(t testing.TB, api *dockerapi.Client, files []File, changes ...string) string {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "sandbox-test-image.lock"))
 	if err := lock.Lock(); err != nil {
@@ -95,21 +97,21 @@ func ensure(t testing.TB, files []File, changes ...string) string {
 	ref := "sandbox-test/base:" + hex.EncodeToString(sum[:6])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := Engine(t).ImageInspect(ctx, ref)
+	_, err := api.ImageInspect(ctx, ref)
 	if cerrdefs.IsNotFound(err) {
-		importImage(t, ref, layer, changes)
+		importImage(t, api, ref, layer, changes)
 	} else if err != nil {
 		t.Fatalf("look for image %s: %v", ref, err)
 	}
 	return ref
 }
 
-func importImage(t testing.TB, ref string, layer []byte, changes []string) {
+func importImage(t testing.TB, api *dockerapi.Client, ref string, layer []byte, changes []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	source := dockerapi.ImageImportSource{Source: bytes.NewReader(layer), SourceName: "-"}
-	answer, err := Engine(t).ImageImport(ctx, source, ref, dockerapi.ImageImportOptions{Changes: changes})
+	answer, err := api.ImageImport(ctx, source, ref, dockerapi.ImageImportOptions{Changes: changes})
 	if err != nil {
 		t.Fatalf("make image %s: %v", ref, err)
 	}

@@ -26,6 +26,8 @@
 //
 //	guest keep    -uid S -gid G -ends <json> -channel <socket> …  process 1 that starts commands itself, as package keeper says
 //	guest broker  …                                        its child that speaks the channel, as package broker says
+//	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, as package verifier says
+//	guest verifier -home <dir> -clean                      removes what one left
 //
 // All but these and init answer in the protocol of package wire on their standard output.
 package main
@@ -47,6 +49,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/verifier"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -61,6 +64,9 @@ func main() {
 	if os.Args[1] == "relay" {
 		runRelay(os.Args[2:])
 		return
+	}
+	if os.Args[1] == verifier.Command {
+		os.Exit(verifier.Main(os.Args[2:]))
 	}
 	name, flags := os.Args[1], flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	var (

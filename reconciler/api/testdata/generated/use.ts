@@ -32,9 +32,12 @@ assert.equal(await refused(api.putEnvironment({ path: { id: "Not an id" }, body:
 
 const acquired = await ok(api.acquireLease({ body: { agent_did: "did:plc:ann", environment_id: "catan-7" } }));
 assert.ok(acquired.is_new);
-for (const agent_did of ["did:plc:bob", "did:plc:cyd"]) {
-  await ok(api.acquireLease({ body: { agent_did, environment_id: "catan-7" } }));
-}
+const table = await ok(
+  api.acquireLeases({ body: { environment_id: "catan-7", all_or_none: true, items: [{ agent_did: "did:plc:bob" }, { agent_did: "did:plc:cyd" }] } }),
+);
+assert.deepEqual(table.results.map((r) => [r.lease?.agent_did, r.is_new, r.error]), [["did:plc:bob", true, undefined], ["did:plc:cyd", true, undefined]]);
+const each = await ok(api.acquireLeases({ body: { items: [{ agent_did: "did:plc:bob", environment_id: "nowhere" }] } }));
+assert.equal(each.results[0].error?.code, "not_found");
 const agents: string[] = [];
 for (let after: string | undefined; ; ) {
   const page = await ok(api.listLeases({ query: { limit: 2, after } }));

@@ -19,6 +19,8 @@ func main() {
 		"reach":   reachOthers, // the name of the file that ends it
 		"trace":   traceStarts, // the name of the file that ends it
 		"peek":    peek,        // the name of the file that ends it
+		"forge":   forge,       // the name of the file that ends it
+		"forger":  forger,      // a kind
 		"mayhem":  mayhem,      // the directory for its files
 		"tick":    tick,        // a file
 		"spin":    spin,        // how many processes

@@ -1,0 +1,140 @@
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/accounts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Programs ask /etc/passwd who they are. An image's file cannot name a user that follows from the sandbox's id. So the
+// relay writes the image's file with that user into the sandbox's directory, and the sandbox mounts it in its place. It
+// costs a spawn no request to the engine: what an image has is read once.
+
+// What a sandbox's users are called: the one of its code, and the one of its verifier.
+const (
+	userName     = "sandbox"
+	verifierName = "verifier"
+)
+
+const (
+	passwdPath = "/etc/passwd"
+	groupPath  = "/etc/group"
+)
+
+// imageAccounts are the files of an image that name users.
+type imageAccounts struct{ passwd, group accountFile }
+
+// accountFile is such a file. fixed: it is no regular file, or larger than the relay takes, and stays as it is. Of a file
+// that not all users of the image may read, the content is left out.
+type accountFile struct {
+	content []byte
+	fixed   bool
+}
+
+// maxLineBytes is what the lines of a sandbox's users take at most, with the longest path for a home.
+const maxLineBytes = 5 << 10
+
+// maxKnownImages bounds the images whose accounts are kept.
+const maxKnownImages = 128
+
+// accountsOf returns the accounts of an environment's image. It asks the engine once for each image.
+func (e *Executor) accountsOf(ctx context.Context, s seed) (imageAccounts, error) {
+	e.mu.Lock()
+	a, ok := e.accounts[s.image.ID]
+	e.mu.Unlock()
+	if ok {
+		return a, nil
+	}
+	err := e.withImage(ctx, s, func(container, object string) error {
+		return errors.Join(e.readAccounts(ctx, container, object, passwdPath, &a.passwd), e.readAccounts(ctx, container, object, groupPath, &a.group))
+	})
+	if err != nil {
+		return a, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.accounts) >= maxKnownImages {
+		clear(e.accounts)
+	}
+	e.accounts[s.image.ID] = a
+	return a, nil
+}
+
+// readAccounts reads a file of a container that was not started. A file that the image lacks is empty.
+func (e *Executor) readAccounts(ctx context.Context, container, object, file string, into *accountFile) error {
+	err := e.do(ctx, read("copy "+file+" of", object), func(ctx context.Context) error {
+		content, stat, err := e.api.CopyFromContainer(ctx, container, file)
+		if err == nil && stat.Mode&fs.ModeSymlink != 0 && stat.LinkTarget != "" {
+			if err = content.Close(); err == nil {
+				content, stat, err = e.api.CopyFromContainer(ctx, container, stat.LinkTarget)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		defer content.Close()
+		*into = accountFile{fixed: true}
+		if !stat.Mode.IsRegular() || stat.Size > relay.MaxAccounts-maxLineBytes {
+			return nil
+		}
+		if stat.Mode&0o004 == 0 {
+			*into = accountFile{}
+			return nil
+		}
+		archive := tar.NewReader(content)
+		if _, err := archive.Next(); err != nil {
+			return err
+		}
+		b, err := io.ReadAll(io.LimitReader(archive, relay.MaxAccounts))
+		*into = accountFile{content: b}
+		return err
+	})
+	if isCode(err, sandbox.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// with adds the users of a sandbox.
+func (a imageAccounts) with(is sandbox.Identity, home string) (files relay.Accounts) {
+	users := []accounts.Account{{Name: userName, UID: is.UID, GID: is.GID, Home: home}}
+	if is.Own {
+		users = append(users, accounts.Account{Name: verifierName, UID: is.UID + 1, GID: is.GID + 1, Home: "/"})
+	}
+	if !a.passwd.fixed {
+		files.Passwd = accounts.Passwd(a.passwd.content, users)
+	}
+	if !a.group.fixed {
+		files.Group = accounts.Group(a.group.content, users)
+	}
+	return files
+}
+
+// nameOf returns what programs find as the name of a sandbox's user.
+func (a imageAccounts) nameOf(is sandbox.Identity) string {
+	if name := accounts.Name(a.passwd.content, is.UID); name != "" {
+		return name
+	}
+	return userName
+}
+
+// accountMounts put files of a sandbox's directory, by its place on the engine's host, in place of the image's.
+func accountMounts(dir string, files relay.Accounts) (mounts []dockerapi.Mount) {
+	for _, f := range []struct {
+		name, target string
+		content      []byte
+	}{{relay.PasswdFile, passwdPath, files.Passwd}, {relay.GroupFile, groupPath, files.Group}} {
+		if f.content != nil {
+			mounts = append(mounts, dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: path.Join(dir, f.name), Target: f.target, ReadOnly: true})
+		}
+	}
+	return mounts
+}

@@ -1,0 +1,60 @@
+//go:build linux
+
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/verifier"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+func (b *broker) identity() sandbox.Identity {
+	return sandbox.Identity{UID: b.cfg.UID, GID: b.cfg.GID, Own: b.cfg.OwnUID}
+}
+
+// verifies tells whether an id is the verifier's.
+func (b *broker) verifies(id int) bool {
+	is, own := b.identity().Verifier()
+	return own && id == is
+}
+
+// resolveVerifier makes a verifier of a request. Nothing is looked up yet: that is done once the sandbox stands still.
+func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Command, lent []*os.File, err error) {
+	id, own := b.identity().Verifier()
+	switch {
+	case !own:
+		return c, nil, errors.New("a verifier needs a sandbox whose user is its own: leave confinement.user of the environment unset")
+	case e.User != "" || e.Shell:
+		return c, nil, errors.New("a verifier has a user of its own and runs a program: give neither a user nor a line of the shell")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return c, nil, fmt.Errorf("find the guest: %w", err)
+	}
+	c.UID, c.GID, c.Path = id, id, self
+	if c.Env, err = environ(e.Env); err != nil {
+		return c, nil, err
+	}
+	if len(e.Args) == 0 {
+		c.Failure, c.Text = exitCannotStart, "guest: no command was given\n"
+	}
+	run := verifier.Run{Home: verifier.NewHome(), Cwd: e.Cwd, Given: slices.Sorted(maps.Keys(e.Env)), Args: e.Args}
+	c.Args = append([]string{"guest"}, run.Arguments()...)
+	c.Verifier = &link.Verifier{Groups: []uint32{uint32(b.cfg.GID)}, Clean: append([]string{"guest"}, run.Cleaning()...)}
+	root, err := os.Open("/")
+	if err != nil {
+		return c, nil, fmt.Errorf("open the root: %w", err)
+	}
+	c, lent, err = b.lend(c, []*os.File{root})
+	if err != nil {
+		link.CloseAll(lent)
+	}
+	return c, lent, err
+}

@@ -1,0 +1,87 @@
+//go:build linux
+
+package verifier
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// environ returns the variables of the verifier: those that its caller gave, and of the others those that lead to nothing
+// that code of the sandbox can change.
+func (r Run) environ(env []string) []string {
+	kept := make([]string, 0, len(env)+2)
+	has := map[string]bool{}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		switch {
+		case name == "PATH":
+			value = safeList(value)
+		case slices.Contains(r.Given, name):
+		case slices.Contains(own, name) || strings.HasPrefix(name, "LD_") || !safeValue(name, value):
+			continue
+		}
+		kept, has[name] = append(kept, name+"="+value), true
+	}
+	for _, name := range []string{"HOME", "TMPDIR"} {
+		if !has[name] {
+			kept = append(kept, name+"="+r.Home)
+		}
+	}
+	return kept
+}
+
+// own are variables that describe where the sandbox's own user works.
+var own = []string{"HOME", "TMPDIR", "TMP", "TEMP", "PWD", "OLDPWD", "ENV", "BASH_ENV"}
+
+// safeList returns the directories of a list, by their own paths, that code of the sandbox cannot write.
+func safeList(list string) string {
+	var kept []string
+	for _, dir := range filepath.SplitList(list) {
+		if at, err := filepath.EvalSymlinks(dir); filepath.IsAbs(dir) && err == nil && safe(at) {
+			kept = append(kept, at)
+		}
+	}
+	return strings.Join(kept, string(filepath.ListSeparator))
+}
+
+// safeValue tells whether no path in a value leads to what code of the sandbox can write. Relative paths of search lists
+// are of the working directory, which it can.
+func safeValue(name, value string) bool {
+	if strings.HasSuffix(name, "PATH") && slices.Contains(filepath.SplitList(value), "") {
+		return false
+	}
+	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(":;,= \t\n", c) }) {
+		if strings.HasPrefix(word, ".") || filepath.IsAbs(word) && !safe(word) {
+			return false
+		}
+	}
+	return true
+}
+
+// safe tells whether code of the sandbox can change neither a path nor a directory on the way: all of it lies on read-only
+// file systems. Of a path that is not there it looks at what is.
+func safe(path string) bool {
+	at, err := filepath.EvalSymlinks(path)
+	for ; errors.Is(err, fs.ErrNotExist) && path != "/"; at, err = filepath.EvalSymlinks(path) {
+		path = filepath.Dir(filepath.Clean(path))
+	}
+	if err != nil {
+		return false
+	}
+	for ; ; at = filepath.Dir(at) {
+		var s unix.Statfs_t
+		if err := unix.Statfs(at, &s); err != nil || s.Flags&unix.ST_RDONLY == 0 {
+			return false
+		}
+		if at == string(os.PathSeparator) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package leasing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A batch is accepted in one transaction and made at once. Where it leases all or none, its new rows carry its id, and the
+// ledger keeps the promise whichever process works on them: the transaction that records that one cannot begin ends the
+// others. So it needs no owner: a process that dies leaves rows that are worked on like all others.
+
+// endBatchLimit is how long a batch that failed waits until its sandboxes are gone. After that the loop goes on with them.
+const endBatchLimit = time.Minute
+
+// leaseBatch is a batch in the making.
+type leaseBatch struct {
+	asked []sandbox.Acquire
+	// id is in the rows of a batch that leases all or none, "" for others.
+	id string
+	// begun and failed say of each item what was accepted, and why it was not.
+	begun  []beginning
+	failed []error
+	// release ends a batch that failed, once; unreleased is why the ledger could not record that.
+	release    sync.Once
+	unreleased error
+}
+
+// AcquireBatch implements sandbox.Leases.
+func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	b := &leaseBatch{asked: r.Each()}
+	if r.AllOrNone {
+		b.id = e.ids(sandbox.LedgerIDLength)
+	}
+	if err := e.acceptBatch(ctx, b, r.NoWait); err != nil {
+		return nil, err
+	}
+	if i := b.firstFailure(); i >= 0 && r.AllOrNone {
+		return nil, r.ItemError(i, b.failed[i])
+	}
+	if r.NoWait {
+		return e.bringBatchLater(ctx, b)
+	}
+	if !r.AllOrNone {
+		return e.bringBatch(ctx, b), nil
+	}
+	results, err := e.bringWhole(ctx, b)
+	i := firstCause(results)
+	switch {
+	case err != nil:
+		return nil, err
+	case i < 0:
+		return results, nil
+	case e.life.Err() != nil || b.unreleased != nil:
+		cause := cmp.Or(b.unreleased, results[i].Err)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the batch goes on, because its end could not be recorded: ask again: %w", cause)
+	}
+	return nil, r.ItemError(i, results[i].Err)
+}
+
+// firstFailure returns the first item that was not accepted, -1 where all were.
+func (b *leaseBatch) firstFailure() int {
+	return slices.IndexFunc(b.failed, func(err error) bool { return err != nil })
+}
+
+// firstCause returns the first item that failed by itself, else the first that failed, else -1.
+func firstCause(results []sandbox.AcquireResult) int {
+	byItself := slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil && !errors.Is(r.Err, errTakenBack) })
+	if byItself >= 0 {
+		return byItself
+	}
+	return slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil })
+}
+
+// acceptBatch accepts the items in one commit. Those that are refused have failed; where all or none are leased the
+// first one undoes the commit. An environment that is being created, or whose instance was not reached yet, is waited for.
+func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
+	barred := make(map[string]error) // environments that give out no lease now, and why
+	asked := make(map[string]bool)   // environments that were waited for
+	for {
+		stopped := ""
+		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			stopped, err = e.findOrBeginEach(tx, b, barred)
+			return err
+		})
+		if stopped != "" && isMomentary(err) {
+			barred[stopped] = e.awaitLeasable(ctx, stopped, err, asked[stopped], noWait)
+			asked[stopped] = true
+			continue
+		}
+		e.noteBudgets(ctx, b)
+		if err == nil {
+			for i := range b.begun {
+				e.keep(b.begun[i].first)
+			}
+		}
+		if b.id != "" && b.firstFailure() >= 0 {
+			return nil // the item's failure is the batch's
+		}
+		return err
+	}
+}
+
+// isMomentary reports whether an environment may give out leases in a moment.
+func isMomentary(err error) bool {
+	var away *awayError
+	return errors.As(err, &away) || errors.Is(err, errUnmade)
+}
+
+// findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error that
+// undoes the transaction.
+func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
+	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
+	for i, a := range b.asked {
+		refused := barred[a.EnvironmentID]
+		begin := func(tx *ledger.Tx) (err error) {
+			b.begun[i], err = e.findOrBegin(tx, a, b.id, true)
+			return err
+		}
+		switch {
+		case refused != nil:
+		case b.id != "": // the first refusal undoes all
+			refused = begin(tx)
+		default:
+			refused, err = tx.Part(begin)
+		}
+		switch {
+		case err != nil:
+			return "", err
+		case refused == nil:
+			continue
+		case barred[a.EnvironmentID] == nil && isMomentary(refused):
+			return a.EnvironmentID, refused
+		}
+		b.begun[i], b.failed[i] = beginning{}, refused
+		if b.id != "" {
+			return "", refused
+		}
+	}
+	return "", nil
+}
+
+// awaitLeasable waits until an environment may give out leases that gave out none for a moment, as Acquire does, and
+// returns why it still cannot, nil where another try may succeed.
+func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
+	var away *awayError
+	if errors.As(cause, &away) {
+		if again {
+			return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", cause)
+		}
+		return e.mustReach(ctx, away.backend, away.instance)
+	}
+	if noWait {
+		return cause
+	}
+	waited, err := e.awaitEnvironment(ctx, environmentID)
+	if err == nil && !waited && again {
+		err = cause // no request creates it now
+	}
+	return err
+}
+
+// noteBudgets tells what refusals for a budget have taken back with their part of the transaction.
+func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
+	noted := make(map[string]bool)
+	for i, a := range b.asked {
+		if sandbox.CodeOf(b.failed[i]) != sandbox.BudgetExceeded || noted[a.EnvironmentID] {
+			continue
+		}
+		noted[a.EnvironmentID] = true
+		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
+			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+		}
+	}
+}
+
+// bringBatch brings the accepted items to where their sandboxes can be used, all at once.
+func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
+	results := make([]sandbox.AcquireResult, len(b.asked))
+	var working sync.WaitGroup
+	for i, a := range b.asked {
+		if results[i].Err = b.failed[i]; results[i].Err != nil {
+			continue
+		}
+		working.Go(func() {
+			if b.id == "" {
+				results[i].Acquired, results[i].Err = e.bring(ctx, a, b.begun[i])
+				return
+			}
+			results[i].Acquired, results[i].Err = e.bringMember(ctx, a, b.begun[i])
+			if err := results[i].Err; err != nil {
+				b.release.Do(func() { b.unreleased = e.releaseBatch(ctx, b, err) })
+			}
+		})
+	}
+	working.Wait()
+	return results
+}
+
+// bringMember is bring for a lease of a batch of all or none. What a pool has lost was replaced when that was recorded; what
+// another batch has taken back is not begun anew, because this one may have ended by now.
+func (e *Engine) bringMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+	got, err := e.bringOnce(ctx, b)
+	if !errors.Is(err, errLostFromPool) {
+		return got, err
+	}
+	var next *ledger.Sandbox
+	readErr := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		next, _, err = currentOf(tx, sandbox.LeaseID(a.AgentDID, a.EnvironmentID))
+		return err
+	})
+	if readErr != nil {
+		return sandbox.Acquired{}, readErr
+	}
+	if next.ID == b.sandboxID {
+		return sandbox.Acquired{}, err
+	}
+	return e.bringOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
+}
+
+// bringWhole brings a batch of all or none to its end, also when its caller leaves.
+func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+	done := make(chan []sandbox.AcquireResult, 1)
+	detached := context.WithoutCancel(ctx)
+	began := e.background(func() {
+		results := e.bringBatch(detached, b)
+		if firstCause(results) >= 0 {
+			e.awaitReleased(detached, b)
+		}
+		done <- results
+	})
+	if !began {
+		b.giveBack(e)
+		return nil, errClosing
+	}
+	select {
+	case results := <-done:
+		return results, nil
+	case <-ctx.Done():
+		return nil, sandbox.Errorf(sandbox.Timeout, "the batch goes on: %w", ctx.Err())
+	}
+}
+
+// bringBatchLater does so for a caller that does not wait, and returns the leases as they were accepted. Should this
+// process die, the loop goes on with them.
+func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+	began := e.background(func() {
+		results := e.bringBatch(e.life, b)
+		for i := range results {
+			if err := results[i].Err; err != nil && b.failed[i] == nil {
+				e.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
+					aboutLease(sandbox.LeaseID(b.asked[i].AgentDID, b.asked[i].EnvironmentID), b.begun[i].sandboxID), "error", err)
+			}
+		}
+	})
+	if !began {
+		b.giveBack(e)
+		return nil, errClosing
+	}
+	results := make([]sandbox.AcquireResult, len(b.asked))
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		for i := range results {
+			if results[i] = (sandbox.AcquireResult{Err: b.failed[i]}); results[i].Err != nil {
+				continue
+			}
+			s, err := mustSandbox(tx, b.begun[i].sandboxID)
+			if err != nil {
+				return err
+			}
+			results[i].IsNew = b.begun[i].isNew
+			if results[i].Lease, err = e.view(tx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return results, err
+}
+
+// giveBack gives back the claims of a batch that is not worked on.
+func (b *leaseBatch) giveBack(e *Engine) {
+	for i := range b.begun {
+		if t := b.begun[i].first; t != nil {
+			e.release(t)
+		}
+	}
+}
+
+// releaseBatch ends what a batch of all or none has begun. The step that failed has mostly done so already. An engine that
+// closes leaves the batch to others.
+func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
+	if e.life.Err() != nil {
+		return nil
+	}
+	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
+}
+
+// awaitReleased waits until what a batch has begun is gone.
+func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
+	ctx, cancel := context.WithTimeout(ctx, endBatchLimit)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for _, one := range b.begun {
+		if !one.isNew || e.life.Err() != nil {
+			continue
+		}
+		waiting.Go(func() {
+			if err := e.awaitGone(ctx, one.sandboxID); err != nil {
+				e.log.WarnContext(ctx, "leasing: a sandbox of a batch that failed is not known to be gone: it is tried again",
+					"sandbox", one.sandboxID, "error", err)
+			}
+		})
+	}
+	waiting.Wait()
+}

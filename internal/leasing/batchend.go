@@ -1,0 +1,95 @@
+package leasing
+
+import (
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// A batch of all or none ends in the transaction that records that one of its leases cannot begin.
+
+// takenBack reports whether a lease ended before it was ready because its batch did.
+func takenBack(s *ledger.Sandbox) bool {
+	return s.BatchID != "" && s.ReadyAt == 0 && s.EndedBy == sandbox.EndedByRelease
+}
+
+// settleMember ends the batch of a lease that could not begin, in the transaction that records that. What a pool has lost
+// is replaced instead. s is stored by the caller.
+func (e *Engine) settleMember(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause error) error {
+	isFirst := t.action == actSpawn || t.action == actAssign
+	if s.BatchID == "" || !isFirst || s.Desired == ledger.Gone && s.EndedBy.EndedByRules() {
+		return nil
+	}
+	if isLostFromPool(s) {
+		replaced, err := e.replaceLost(tx, s)
+		if replaced || err != nil {
+			return err
+		}
+	}
+	if err := e.endLease(tx, s, failedToBegin(cause, tx.Now)); err != nil {
+		return err
+	}
+	if err := tx.SaveSandbox(s); err != nil {
+		return err
+	}
+	return e.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
+}
+
+// replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own, unless
+// that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
+func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
+	if err := tx.SaveSandbox(s); err != nil {
+		return false, err
+	}
+	refused, err := tx.Part(func(tx *ledger.Tx) error {
+		env, err := mustEnvironment(tx, s.EnvironmentID)
+		if err != nil {
+			return err
+		}
+		a := sandbox.Acquire{AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Settings: s.Settings}
+		next, err := e.mayBegin(tx, env, a, s.Generation)
+		if err != nil {
+			return err
+		}
+		next.BatchID = s.BatchID
+		if env.Spec.State != nil {
+			keepState(next, env.Spec.State, s.State.Namespace)
+		}
+		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
+		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {
+			return err
+		}
+		l, err := tx.Lease(s.Lease())
+		if err != nil {
+			return err
+		}
+		l.Generation, l.SandboxID = next.Generation, next.ID
+		if err := tx.CreateSandbox(next); err != nil {
+			return err
+		}
+		return tx.SaveLease(l)
+	})
+	if refused != nil {
+		e.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another", about(s), "error", refused)
+	}
+	return refused == nil, err
+}
+
+// endBatch ends the leases of a batch that live.
+func (e *Engine) endBatch(tx *ledger.Tx, batchID, why string) error {
+	rows, err := tx.BatchSandboxes(batchID)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		end := ending{by: sandbox.EndedByRelease, reason: "its batch leases all or none: " + why, at: tx.Now}
+		if err := e.endLease(tx, &rows[i], end); err != nil {
+			return err
+		}
+		if err := tx.SaveSandbox(&rows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

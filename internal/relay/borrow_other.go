@@ -1,0 +1,16 @@
+//go:build !linux
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+)
+
+// borrows: the engine's sockets are no files of this machine.
+const borrows = false
+
+func borrow(_ context.Context, request net.Conn) (net.Conn, error) {
+	return nil, errors.Join(errors.New("the relay lent a connection unasked"), request.Close())
+}

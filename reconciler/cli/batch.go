@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+)
+
+func (a *app) acquireBatch() *cobra.Command {
+	var (
+		want       sandbox.AcquireBatch
+		agentsFile string
+	)
+	cmd := &cobra.Command{
+		Use:   "acquire-batch <environment> [agent]...",
+		Short: "Acquire the leases of several agents at once",
+		Long: fmt.Sprintf(`Acquire the leases of several agents in one environment by one request, and wait until their sandboxes are
+ready. It takes up to %d agents, as arguments and as lines of --agents-file. The same command again returns the same
+leases. Where some agents get no lease, the others keep theirs and the exit code is not 0; with --all-or-none
+no agent gets one.`, sandbox.MaxBatch),
+		Example: "  reconciler leases acquire-batch catan-7 did:plc:ann did:plc:bob --all-or-none\n" +
+			"  reconciler leases acquire-batch catan-7 --agents-file agents.txt",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("%s takes an environment; see --help", cmd.CommandPath())
+			}
+			agents, err := agentsOf(cmd.InOrStdin(), agentsFile)
+			if err != nil {
+				return err
+			}
+			want.EnvironmentID = args[0]
+			for _, agent := range append(args[1:], agents...) {
+				want.Items = append(want.Items, sandbox.BatchItem{AgentDID: agent})
+			}
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			results, err := service.AcquireBatch(cmd.Context(), want)
+			if err != nil {
+				return err
+			}
+			return a.printBatch(cmd, want, results)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&agentsFile, "agents-file", "", "`file` with the DID of an agent a line, or - for standard input; # begins a comment")
+	f.BoolVar(&want.AllOrNone, "all-or-none", false, "lease all agents or none: when one fails, release those that this command began")
+	f.StringVar(&want.Owner, "owner", "", "who may renew and release the leases (default: the token)")
+	f.BoolVar(&want.NoWait, "no-wait", false, "return once the leases are accepted, which then may be pending")
+	return cmd
+}
+
+// agentsOf reads the agents of a file, a line each.
+func agentsOf(stdin io.Reader, name string) (agents []string, err error) {
+	from := stdin
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+	default:
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, usage("--agents-file: %w", err)
+		}
+		defer func() { _ = file.Close() }() // only read
+		from = file
+	}
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text != "" {
+			agents = append(agents, text)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, usage("--agents-file %s: %w", name, err)
+	}
+	return agents, nil
+}
+
+// printBatch shows the leases of a batch, and returns why the other items have none.
+func (a *app) printBatch(cmd *cobra.Command, want sandbox.AcquireBatch, results []sandbox.AcquireResult) error {
+	var (
+		page   wire.AcquiredBatch
+		leases []sandbox.Lease
+		first  error
+		failed []string
+	)
+	for i, r := range results {
+		if r.Err != nil {
+			p := &wire.Problem{Code: sandbox.CodeOf(r.Err), Reason: sandbox.ReasonOf(r.Err), Detail: r.Err.Error()}
+			page.Results = append(page.Results, wire.AcquiredItem{Error: p})
+			first, failed = cmp.Or(first, r.Err), append(failed, want.Items[i].AgentDID+": "+r.Err.Error())
+			continue
+		}
+		page.Results = append(page.Results, wire.AcquiredItem{Lease: &results[i].Lease, IsNew: r.IsNew})
+		leases = append(leases, r.Lease)
+	}
+	if err := a.printLeases(cmd, page, leases); err != nil || first == nil {
+		return err
+	}
+	of := Counted(len(results), "agent has", "agents have")
+	return sandbox.Errorf(sandbox.CodeOf(first), "%d of %s no lease: %s", len(failed), of, strings.Join(failed, "; "))
+}
