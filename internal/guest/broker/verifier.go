@@ -39,9 +39,7 @@ func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Comman
 		return c, nil, fmt.Errorf("find the guest: %w", err)
 	}
 	c.UID, c.GID, c.Path = id, id, self
-	if c.Env, err = environ(e.Env); err != nil {
-		return c, nil, err
-	}
+	c.Env = environ(e.Env)
 	if len(e.Args) == 0 {
 		c.Failure, c.Text = exitCannotStart, "guest: no command was given\n"
 	}
