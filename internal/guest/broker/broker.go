@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
@@ -65,6 +66,7 @@ func Run(cfg Config) error {
 	b := &broker{
 		cfg: cfg, keeper: newParent(conn), memory: memory.NewTidier(),
 		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
+		own:   identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
 	}
 	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -75,7 +77,9 @@ func Run(cfg Config) error {
 	err = b.keeper.receive()
 	cancel()
 	dialing.Wait()
-	return errors.Join(err, server.Close())
+	err = errors.Join(err, server.Close())
+	b.own.Close()
+	return err
 }
 
 // park keeps one connection to the relay that no client has taken yet, and lets the server work on those that were taken.

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lease"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
@@ -27,6 +28,7 @@ type broker struct {
 	cfg    Config
 	keeper *parent
 	files  files.Worker
+	own    *identity.Workers // of the sandbox's user
 	memory *memory.Tidier
 }
 

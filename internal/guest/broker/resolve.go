@@ -75,6 +75,9 @@ func (b *broker) lend(c link.Command, lent []*os.File) (link.Command, []*os.File
 
 // as works on files as a user.
 func (b *broker) as(uid, gid int, work func() error) error {
+	if uid == b.cfg.UID && gid == b.cfg.GID {
+		return b.own.Do(work)
+	}
 	return errors.Join(identity.Do(uid, gid, work), b.cfg.ownProc())
 }
 

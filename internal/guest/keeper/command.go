@@ -54,6 +54,8 @@ type command struct {
 
 	mu     sync.Mutex   // guards what follows
 	result *wire.Result // once ended
+
+	kept int64 // once ended: how many bytes of its output are kept
 }
 
 // files are what is kept of the output.
@@ -73,7 +75,7 @@ func (c *command) windows() []*os.File {
 	return []*os.File{c.streams[0].window, c.streams[1].window}
 }
 
-// bytes returns how much is kept of what the command wrote.
+// bytes measures how much is kept of what the command wrote.
 func (c *command) bytes() (sum int64) {
 	for _, f := range c.files() {
 		if info, err := f.Stat(); err == nil {

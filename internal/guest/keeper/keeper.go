@@ -359,18 +359,19 @@ func (k *keeper) end(c *command, r wire.Result) {
 	c.mu.Unlock()
 	close(c.ended)
 	link.CloseAll(c.windows())
+	c.kept = c.bytes()
 	k.memory.Busy()
 	k.mu.Lock()
 	k.ended = append(k.ended, c)
 	k.finished(c.id, r)
 	var sum int64
 	for _, e := range k.ended {
-		sum += e.bytes()
+		sum += e.kept
 	}
 	for len(k.ended) > 1 && (len(k.ended) > keptEnded || sum > keptBytes) {
 		oldest := k.ended[0]
 		k.ended = k.ended[1:]
-		sum -= oldest.bytes()
+		sum -= oldest.kept
 		delete(k.commands, oldest.id)
 		link.CloseAll(oldest.files())
 	}
