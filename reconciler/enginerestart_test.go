@@ -107,9 +107,14 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 			t.Errorf("of %s %q was seen, and %q is kept", command.id, before, kept)
 		}
 	}
-	w.eventually("the sandbox was started again", func() bool { return w.lease(l.ID).Status == sandbox.LeaseActive })
-	if got := w.exec(l.ID, "cat", ranFile); len(strings.Fields(got)) != 2 {
-		t.Errorf("these have run: %q", got)
+	var ran string
+	w.eventually("the sandbox was started again", func() bool {
+		res, err := w.service.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"cat", ranFile}})
+		ran = string(res.Stdout)
+		return err == nil && res.ExitCode == 0
+	})
+	if len(strings.Fields(ran)) != 2 {
+		t.Errorf("these have run: %q", ran)
 	}
 	report, err := w.service.Costs(t.Context(), sandbox.CostQuery{})
 	if err != nil {
