@@ -82,9 +82,9 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	back := time.Now()
 	d.Start()
 	if err := <-told; err == nil {
-		t.Error("the caller of the attached command is told that it has ended well")
+		t.Error("the attached command has ended well for its caller")
 	} else {
-		t.Logf("the caller of the attached command is told %v", err) // its connection may have noticed first
+		t.Logf("the attached command has ended for its caller with: %v", err) // its connection may have noticed first
 	}
 	for command, before := range seen {
 		var x sandbox.Exec
