@@ -63,7 +63,8 @@ func newKilling(t *testing.T, cable *dockertest.Cable) *killing {
 		k.leases = append(k.leases, k.acquire(agent(i), "kills"))
 	}
 	k.clients = &clients{T: t}
-	k.clients.service.Store(&k.service)
+	service := k.service // the next start replaces it
+	k.clients.service.Store(&service)
 	return k
 }
 

@@ -299,7 +299,7 @@ func (b *leaseBatch) giveBack(e *Engine) {
 // closes leaves the batch to others.
 func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
 	if e.life.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // see above
 	}
 	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
 }

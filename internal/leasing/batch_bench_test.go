@@ -18,7 +18,7 @@ import (
 const seats = 50
 
 // BenchmarkTable acquires the leases of a table on a backend that answers at once, by one batch and by as many single
-// acquires, of which ten are at work at once, as Terraform has it.
+// acquires, ten at a time, as Terraform makes them.
 func BenchmarkTable(b *testing.B) {
 	databases := map[string]func(*testing.B) string{
 		"SQLite":     func(b *testing.B) string { return "sqlite://" + filepath.Join(b.TempDir(), "ledger.db") },

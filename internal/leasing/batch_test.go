@@ -258,7 +258,7 @@ func TestABatchComesToItsEndWhenItsCallerLeaves(t *testing.T) {
 				ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 				defer cancel()
 				if _, err := w.engine.AcquireBatch(ctx, tableOf(4)); sandbox.CodeOf(err) != sandbox.Timeout {
-					t.Fatalf("a caller that leaves is told %v", err)
+					t.Fatalf("a caller that leaves gets %v", err)
 				}
 				close(left)
 				later(time.Second)

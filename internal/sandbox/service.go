@@ -55,7 +55,7 @@ type Leases interface {
 	// Conflict with ReasonOtherSettings, naming the fields, or ReasonOtherOwner; Failed.
 	Acquire(ctx context.Context, a Acquire) (Acquired, error)
 	// AcquireBatch acquires the leases of several agents, as Acquire does each, and returns what became of the items in
-	// their order. All are accepted in one commit and made at once. Errors: Invalid, of which the fields begin with
+	// their order. All are accepted in one commit and made at once. Errors: Invalid, with fields that begin with
 	// "items[n]". With AllOrNone also those of Acquire for the first item that cannot be leased, which the first field names:
 	// then every lease that the batch began has ended, and its sandbox is gone or being removed; leases that lived before
 	// go on. Such a batch comes to its end when its caller leaves or the process dies: all of its leases begin, or those

@@ -108,7 +108,7 @@ func (s *server) limitAddress(path, address string) error {
 	return s.perAddress.take(address, "requests from this address", s.now())
 }
 
-// chargeItems counts a request of n items as n requests, of which one was counted.
+// chargeItems counts a request of n items as n requests. The first is counted already.
 func (s *server) chargeItems(x *exchange, n int) {
 	more := min(n, sandbox.MaxBatch) - 1
 	s.perToken.charge(x.token, more, s.now())

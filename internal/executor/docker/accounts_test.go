@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// whoProgram asks as programs in Go and in C do, and tries to make itself somebody else.
+// whoProgram prints its user and group as packages of Go know them, and tries to open the files for writing.
 const whoProgram = `package main
 
 import (

@@ -126,8 +126,8 @@ func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, _ sandbox.Limits
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. Process 1
-// is told at the same time, so that no code runs on when the engine is slow.
+// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. The
+// channel ends process 1 at the same time, so that no code runs on when the engine is slow.
 func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	c, err := e.find(ctx, h) // NotFound is the word of the sandbox's own engine
 	if err == nil {

@@ -79,7 +79,7 @@ func (a *attacks) reopens(t *testing.T, h sandbox.Handle, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
 	_, err := a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
-	for sandbox.CodeOf(err) == sandbox.UnknownOutcome { // it was under way as the channel broke
+	for ctx.Err() == nil && (sandbox.CodeOf(err) == sandbox.UnknownOutcome || sandbox.IsRetryable(err)) { // it met the break
 		_, err = a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
 	}
 	took := time.Since(began)

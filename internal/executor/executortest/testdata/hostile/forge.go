@@ -39,8 +39,8 @@ func init() {
 	}
 }
 
-// forge keeps forgers of changing kinds running, until a file exists. It stops as it is told: what runs beside a verifier
-// is a forger that does not.
+// forge keeps forgers of changing kinds running, until a file exists. It obeys SIGSTOP itself: what runs beside a
+// verifier is a forger that does not.
 func forge(args []string) {
 	if err := os.Mkdir(tallyDir, 0o755); err != nil {
 		fail(err.Error())
