@@ -3,6 +3,7 @@
 package keeper_test
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -75,6 +76,15 @@ func TestABrokerThatIsStartedAgainKnowsTheLease(t *testing.T) {
 	}
 	if out, err := exec.Command("kill", "-KILL", b.broker(t)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	for { // a call that was on its way is lost with the session
+		_, err := b.call(channel.Request{Op: channel.OpUsage}, channel.Streams{})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, channel.ErrLost) {
+			t.Fatal(err)
+		}
 	}
 	b.wantLease(t, "first")
 }
