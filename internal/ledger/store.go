@@ -205,6 +205,8 @@ type Tx struct {
 	events []Event
 	// grown are sums of output that have grown.
 	grown []KeptSum
+	// changes are nil in a transaction that only reads.
+	changes changes
 }
 
 // ActFor says on whose behalf what follows in the transaction is done: it begins with who asked for the
@@ -213,14 +215,15 @@ func (tx *Tx) ActFor(a sandbox.Actor) { tx.actor = a }
 
 // first loads one row by a condition, or returns nil when there is none.
 func first[T any](tx *Tx, query string, args ...any) (*T, error) {
-	var rows []T
-	if err := tx.db.Where(query, args...).Limit(1).Find(&rows).Error; err != nil {
-		return nil, unavailable("reading the ledger", err)
+	row := new(T)
+	found := tx.db.Where(query, args...).Limit(1).Find(row)
+	if found.Error != nil {
+		return nil, unavailable("reading the ledger", found.Error)
 	}
-	if len(rows) == 0 {
+	if found.RowsAffected == 0 {
 		return nil, nil
 	}
-	return &rows[0], nil
+	return row, tx.know(row)
 }
 
 // find loads rows by a prepared query.
@@ -234,10 +237,6 @@ func find[T any](q *gorm.DB) ([]T, error) {
 
 func (tx *Tx) create(row any) error {
 	return unavailable("writing to the ledger", tx.db.Create(row).Error)
-}
-
-func (tx *Tx) save(row any) error {
-	return unavailable("writing to the ledger", tx.db.Save(row).Error)
 }
 
 // unavailable gives a database error its code. The cause stays visible to errors.Is.

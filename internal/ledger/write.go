@@ -105,7 +105,7 @@ func (s *Store) transact(jobs []*job) ([]error, error) {
 	if err := first.checkProgram(); err != nil {
 		return results, err
 	}
-	tx := &Tx{db: db, Now: s.moment(first)}
+	tx := &Tx{db: db, Now: s.moment(first), changes: make(changes)}
 	seen, err := s.checkClock(tx)
 	if err != nil {
 		return results, err
@@ -227,6 +227,7 @@ func savepoint(tx *Tx, name string, fn func(tx *Tx) error) (whole bool, err erro
 		return true, nil
 	}
 	tx.events = tx.events[:events]
+	clear(tx.changes) // some of it is undone
 	undone := tx.db.Exec("ROLLBACK TO SAVEPOINT " + name).Error
 	if undone == nil {
 		undone = tx.db.Exec("RELEASE SAVEPOINT " + name).Error

@@ -1,0 +1,117 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"reflect"
+	"strings"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/schema"
+)
+
+// changes knows rows as a transaction has read and stored them, so that saving one stores only the columns that changed.
+// GORM stores all columns, and SQLite then writes every index of the table anew.
+type changes map[any]stored
+
+// stored is what the database has of a row: the value of each field of fieldsOf.
+type stored []driver.Value
+
+// know notes a row as it was read. Rows that are only read are not worth it.
+func (tx *Tx) know(row any) error {
+	if tx.changes == nil {
+		return nil
+	}
+	table, err := tableOf(tx.db, row)
+	if err != nil {
+		return err
+	}
+	tx.changes[row], err = table.values(tx.db.Statement.Context, row)
+	return err
+}
+
+// save stores a row: what changed of one that this transaction has read or stored, all of another.
+func (tx *Tx) save(row any) error {
+	old, known := tx.changes[row]
+	if !known {
+		return unavailable("writing to the ledger", tx.db.Save(row).Error)
+	}
+	table, err := tableOf(tx.db, row)
+	if err != nil {
+		return err
+	}
+	now, err := table.values(tx.db.Statement.Context, row)
+	if err != nil {
+		return err
+	}
+	query, values := table.update(old, now)
+	if len(values) == 0 {
+		return nil
+	}
+	if _, err := tx.exec(query, values); err != nil {
+		return unavailable("writing to the ledger", err)
+	}
+	tx.changes[row] = now
+	return nil
+}
+
+// table is what GORM knows of the table of a row.
+type table struct {
+	name   string
+	fields []*schema.Field
+}
+
+// tableOf returns the table of a row, a pointer. GORM keeps what it once found out.
+func tableOf(db *gorm.DB, row any) (table, error) {
+	s := gorm.Statement{DB: db}
+	if err := s.Parse(row); err != nil {
+		return table{}, unavailable("looking at a row of the ledger", err)
+	}
+	return table{s.Schema.Table, s.Schema.Fields}, nil
+}
+
+// values returns the values of a row's fields, as types of database/sql/driver.
+func (t table) values(ctx context.Context, row any) (stored, error) {
+	at := reflect.ValueOf(row).Elem()
+	values := make(stored, len(t.fields))
+	for i, f := range t.fields {
+		if f.DBName == "" {
+			continue
+		}
+		v, _ := f.ValueOf(ctx, at)
+		var err error
+		if values[i], err = driver.DefaultParameterConverter.ConvertValue(v); err != nil {
+			return nil, unavailable("looking at "+t.name+"."+f.DBName, err)
+		}
+	}
+	return values, nil
+}
+
+// update returns the statement that stores what changed of a row, without values where nothing did.
+func (t table) update(old, now stored) (query string, values []any) {
+	var set, where strings.Builder
+	var keys []any
+	for i, f := range t.fields {
+		switch {
+		case f.PrimaryKey:
+			where.WriteString(" AND " + f.DBName + " = ?")
+			keys = append(keys, old[i])
+		case f.Updatable && f.DBName != "" && !same(old[i], now[i]):
+			set.WriteString(", " + f.DBName + " = ?")
+			values = append(values, now[i])
+		}
+	}
+	if len(values) == 0 {
+		return "", nil
+	}
+	return "UPDATE " + t.name + " SET" + set.String()[1:] + " WHERE" + where.String()[len(" AND"):], append(values, keys...)
+}
+
+func same(a, b driver.Value) bool {
+	x, isBytes := a.([]byte)
+	if y, ok := b.([]byte); isBytes || ok {
+		return isBytes && ok && bytes.Equal(x, y) && (x == nil) == (y == nil)
+	}
+	return a == b
+}
