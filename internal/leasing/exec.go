@@ -46,12 +46,14 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	c.rec.fill(&res)
 	res.ExecID = c.row.ID
 	err = c.end(ctx, res, runErr, ctx.Err() != nil)
-	res.Shell = nil // it is the session's
+	if !c.tellsCPU(res) {
+		e.sampleSoon(&c.use.row)
+	}
+	res.Shell, res.CPUTime = nil, 0 // they are the session's and the ledger's
 	if err != nil {
 		// Unavailable would be an invitation to run it twice.
 		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again", r.ID, c.row.ID, err)
 	}
-	e.sampleSoon(&c.use.row)
 	if runErr != nil && c.row.State == sandbox.ExecCancelled && ctx.Err() == nil && c.row.CancelAt != 0 {
 		return sandbox.ExecResult{}, errCancelled(&c.row)
 	}
@@ -254,6 +256,9 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 		if err := c.engine.keepShellState(tx, s, x, res.Shell); err != nil {
 			return err
 		}
+		if err := c.countCPU(tx, s, res); err != nil {
+			return err
+		}
 		return c.engine.boundOutput(tx)
 	})
 	if err != nil || settled {
@@ -270,6 +275,20 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 		}
 		return c.engine.boundOutput(tx)
 	})
+}
+
+// tellsCPU reports whether a result says what the sandbox has used. Where starts are counted, their record does.
+func (c *command) tellsCPU(res sandbox.ExecResult) bool {
+	return res.CPUTime != 0 && c.use.row.Incarnation == 0
+}
+
+// countCPU counts what the sandbox has used until the command ended. Its caller stores the sandbox.
+func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
+	reading := ledger.SpanOf(res.CPUTime)
+	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crashes != c.use.row.Crashes || reading < s.CPUMark { // of another start, or late
+		return nil
+	}
+	return tx.AddCPU(s, reading)
 }
 
 // publish gives the command's record its output, and returns it for its caller to store; nil when

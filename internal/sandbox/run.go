@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Limits of one command's collected output, and the exit code of a command that ran out of time
@@ -135,6 +136,9 @@ type ExecResult struct {
 	// Shell is what a line of the shell has left behind, nil when its shell did not tell. The service
 	// keeps it for the session, and returns none.
 	Shell *ShellState
+	// CPUTime is what the whole sandbox has used since it started, as of the command's end; 0 where its backend does
+	// not tell. The service counts it, and returns none.
+	CPUTime time.Duration
 }
 
 // Replay asks for the output of a command from offsets on, and for what it writes until it ends.

@@ -79,6 +79,7 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 		return sandbox.ExecResult{}, c.err
 	}
 	res, out := c.result, c.out
+	res.CPUTime = x.burnt(h)
 	if len(out) > r.OutputLimit && r.Stdout == nil {
 		out, res.Truncated = out[:r.OutputLimit], true
 	}
@@ -93,6 +94,16 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 	}
 	_, err := r.Stdout.Write(out)
 	return res, err
+}
+
+// burnt is the CPU time that a sandbox has used.
+func (x *Executor) burnt(h sandbox.Handle) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b, ok := x.boxes[h.SandboxID]; ok {
+		return b.cpu
+	}
+	return 0
 }
 
 // end ends a command before its time.

@@ -48,7 +48,7 @@ func (b *broker) handle(ctx context.Context, r channel.Request, in io.Reader, ou
 	if err := b.cfg.ownProc(); err != nil {
 		return failure(err)
 	}
-	if r.ReportData || r.Op == channel.OpSave {
+	if r.ReportData || r.Op == channel.OpSave || r.Op == channel.OpExec || r.Op == channel.OpVerify {
 		res.CPUTime, _ = cgroup.CPUTime() // a kernel that does not count leaves it out
 	}
 	return res

@@ -87,6 +87,7 @@ func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
 		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
 		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Shell: (*sandbox.ShellState)(res.Shell),
+		CPUTime: res.CPUTime,
 	}
 }
 

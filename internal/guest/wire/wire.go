@@ -62,7 +62,8 @@ type Result struct {
 	// Data is a fingerprint of /data once the work was done: another content has another one. It is "" where
 	// it was not asked for or cannot be told.
 	Data string `json:"data,omitempty"`
-	// CPUTime is what the sandbox has used since it started, where that was asked for and can be told.
+	// CPUTime is what the sandbox has used since it started, after a command and where that was asked for; 0 where it
+	// cannot be told.
 	CPUTime time.Duration `json:"cpu_time,omitempty"`
 	// Problem is set when the helper itself failed, not the command that it ran.
 	Problem string `json:"problem,omitempty"`
