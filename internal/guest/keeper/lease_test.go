@@ -34,10 +34,11 @@ func (b *box) assign(t *testing.T, l *wire.Lease) string {
 	return res.Problem
 }
 
-func (b *box) wantLease(t *testing.T, id string) {
+// wantFirst looks whether a command sees the lease that is called first.
+func (b *box) wantFirst(t *testing.T) {
 	t.Helper()
 	out, _, _ := b.run(t, "echo $LEASED; cat config.json; stat -c %u config.json")
-	if want := fmt.Sprintf("%s\n{%q:1}%d\n", id, id, user); out != want {
+	if want := fmt.Sprintf("first\n{\"first\":1}%d\n", user); out != want {
 		t.Errorf("a command sees %q, want %q", out, want)
 	}
 }
@@ -53,16 +54,16 @@ func TestASandboxOfAPoolTakesOneLease(t *testing.T) {
 			t.Fatalf("assign: %s", problem)
 		}
 	}
-	b.wantLease(t, "first")
+	b.wantFirst(t)
 	if problem := b.assign(t, leaseFor("second", time.Minute)); problem != wire.ProblemConflict {
 		t.Errorf("another lease: %q, want a conflict", problem)
 	}
-	b.wantLease(t, "first")
+	b.wantFirst(t)
 	if _, errOut, res := b.run(t, "ls "+guest.LeaseDir); res.ExitCode == 0 || !strings.Contains(errOut, "denied") {
 		t.Errorf("the sandbox can read the directory of its lease: %q, %+v", errOut, res)
 	}
 	b.docker(t, "restart", "-t", "1", b.name)
-	b.wantLease(t, "first")
+	b.wantFirst(t)
 	if problem := b.assign(t, leaseFor("second", time.Minute)); problem != wire.ProblemConflict {
 		t.Errorf("another lease after a restart: %q, want a conflict", problem)
 	}
@@ -86,7 +87,7 @@ func TestABrokerThatIsStartedAgainKnowsTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.wantLease(t, "first")
+	b.wantFirst(t)
 }
 
 func TestADeadlineOfALeaseIsInForceOnceItIsAssigned(t *testing.T) {
