@@ -417,3 +417,28 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 		m.Fatalf("usage of sandbox %s begins %d generations: %+v", s.ID, generations, periods)
 	}
 }
+
+// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted with a command's end, and the backend is not asked for it.
+func TestACommandTellsWhatItsSandboxHasUsed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		l := w.acquire(ann)
+		w.backend.Burn(l.SandboxID, 3*time.Second)
+		asked := 0
+		w.backend.Fault(fake.OpUsage, func(context.Context) error {
+			asked++
+			return nil
+		})
+		for range 2 { // it counts once
+			w.exec(annLease, "true")
+			later(time.Second)
+		}
+		report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := report.Total.CPUSeconds; got != 3 || asked != 0 {
+			t.Errorf("%v s of CPU time are counted, want 3; the backend was asked %d times", got, asked)
+		}
+	})
+}

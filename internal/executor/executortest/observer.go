@@ -126,9 +126,12 @@ func usageCPU(t *testing.T, w *world) {
 	h := w.spawn(t)
 	before, err := w.x.Usage(t.Context(), h)
 	must(t, err)
-	w.sh(t, h, "timeout 0.5 sh -c 'while :; do :; done'; true")
+	res := w.sh(t, h, "timeout 0.5 sh -c 'while :; do :; done'; true")
 	after, err := w.x.Usage(t.Context(), h)
 	must(t, err)
+	if told := res.CPUTime; w.x.Capabilities().Channel && (told < before.CPUTime+50*time.Millisecond || told > after.CPUTime) {
+		t.Errorf("the command tells %s, between readings of %s and %s", told, before.CPUTime, after.CPUTime)
+	}
 	if used := after.CPUTime - before.CPUTime; used < 50*time.Millisecond {
 		t.Errorf("half a second of work counts as %s", used)
 	}

@@ -22,6 +22,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("APanickingWriteIsAnError", s.panickingWrite)
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
+	t.Run("SavingARowStoresWhatChanged", s.saving)
 	t.Run("SequencesHaveNoGaps", s.sequences)
 	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
 	t.Run("UsagePeriodsDoNotOverlap", s.periods)
