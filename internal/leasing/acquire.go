@@ -65,7 +65,7 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 	})
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
 		// The refusal has taken back what its transaction told of the budget.
-		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
+		if err := e.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
 			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}
@@ -218,7 +218,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	}
 	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
-	return next, e.mayAfford(tx, env, next)
+	return next, e.billing.Admit(tx, env, next, expiresAt(next, 0, tx.Now))
 }
 
 // mayHold refuses a tenant one more lease than its ceiling in an environment.

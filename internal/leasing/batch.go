@@ -177,7 +177,7 @@ func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 			continue
 		}
 		noted[a.EnvironmentID] = true
-		if err := e.checkBudget(ctx, a.EnvironmentID); err != nil {
+		if err := e.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
 			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}

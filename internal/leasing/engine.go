@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -54,6 +55,7 @@ type Engine struct {
 	log      *slog.Logger
 	version  string
 	observer Observer
+	billing  *billing.Service
 	receipts *receipts
 	state    StateStore
 	bounds   OutputBounds
@@ -117,6 +119,7 @@ func New(c Config) (*Engine, error) {
 	for b, book := range c.PriceBooks {
 		e.books[b] = book
 	}
+	e.billing = billing.New(c.Store, e.books, c.Logger)
 	e.life, e.end = context.WithCancel(context.Background())
 	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
 	e.wg.Add(2)

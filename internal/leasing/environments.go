@@ -247,7 +247,7 @@ func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]s
 	for i := range rows {
 		envs[i] = environment(&rows[i])
 		envs[i].LastEventID, envs[i].Leases, envs[i].OpenDrift = feed.Last, leases[ids[i]], drift[ids[i]]
-		if envs[i].BudgetUse, err = e.budgetUse(tx, &rows[i]); err != nil {
+		if envs[i].BudgetUse, err = e.billing.BudgetUse(tx, &rows[i]); err != nil {
 			return nil, err
 		}
 		if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {

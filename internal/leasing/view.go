@@ -3,6 +3,7 @@ package leasing
 import (
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -37,7 +38,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	costs, err := e.costsOf(tx, ids)
+	costs, err := billing.CostsOf(tx, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package leasing
+package billing
 
 import (
 	"context"
@@ -67,28 +67,16 @@ func figuresOfBackend(m sandbox.Metered) figures {
 // begin with.
 func usageField(environmentID string) string { return "usage of environment " + environmentID + " on " }
 
-// ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own.
-// A difference beyond what is tolerated is a finding; no cost changes. A backend without a meter has nothing to
-// compare; one that refuses to be read is logged once. It may be called at any time, by any number of engines.
-func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.backendFor(b)
-	if err != nil {
-		return err
-	}
-	m, ok := x.Executor.(sandbox.Meter)
-	if !ok || !x.Capabilities().Metered {
-		return nil
-	}
-	instance, err := x.reach(ctx)
-	if err != nil {
-		return err
-	}
+// CompareUsage compares the ledger's usage of the last days on an instance with what its backend has counted by a meter of
+// its own. A difference beyond the tolerance is a finding; no cost changes. It may run at any time, in any number of
+// processes. Errors: Forbidden when the credentials do not allow to read the meter.
+func (b *Service) CompareUsage(ctx context.Context, m sandbox.Meter, backend sandbox.Backend, instance string) error {
 	var (
 		days stretch
 		envs []ledger.Environment
 		used map[string]map[string]ledger.Usage
 	)
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		days.to = midnight(tx.Now - ledger.Time(meterLag))
 		days.from = days.to.Add(-meterDays * oneDay)
 		if envs, err = tx.Environments(); err != nil {
@@ -104,15 +92,12 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	for i := range envs {
 		env := &envs[i]
 		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-		if !serves || env.Instance != instance || env.Backend != x.Backend() {
+		if !serves || env.Instance != instance || env.Backend != backend {
 			continue
 		}
-		err := e.reconcileEnvironment(ctx, m, env, days, used[env.ID])
+		err := b.reconcileEnvironment(ctx, m, env, days, used[env.ID])
 		if sandbox.CodeOf(err) == sandbox.Forbidden {
-			x.unmetered.Do(func() {
-				e.log.Warn("leasing: usage is not compared with what the backend has counted, which the credentials do not allow to read", "backend", x.Backend(), "error", err)
-			})
-			break // the others neither
+			return err // the others would be refused, too
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("comparing the usage of environment %s: %w", env.ID, err))
@@ -151,14 +136,14 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 
 // reconcileEnvironment compares one environment. The day on which it was made is left out: there may have been another
 // one of its name.
-func (e *Engine) reconcileEnvironment(ctx context.Context, m sandbox.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
+func (b *Service) reconcileEnvironment(ctx context.Context, m sandbox.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
 	days.from = max(days.from, midnight(env.CreatedAt).Add(oneDay))
 	if days.from >= days.to {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
 	defer cancel()
-	list, err := m.Metered(bounded, e.environmentRef(env.ID, env.Instance), days.from.Time(), days.to.Time())
+	list, err := m.Metered(bounded, sandbox.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}, days.from.Time(), days.to.Time())
 	if err != nil {
 		return err
 	}
@@ -171,7 +156,7 @@ func (e *Engine) reconcileEnvironment(ctx context.Context, m sandbox.Meter, env 
 		name := dayOf(day)
 		found = append(found, compareUsage(env, name, figuresOfLedger(used[name]), billed[name])...)
 	}
-	return e.recordUsage(ctx, env, dayOf(days.from), found)
+	return b.recordUsage(ctx, env, dayOf(days.from), found)
 }
 
 // compareUsage returns in what one day differs. Pure.
@@ -191,8 +176,8 @@ func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (fo
 }
 
 // recordUsage records what was found of days from a first one on, and resolves what agrees or is past.
-func (e *Engine) recordUsage(ctx context.Context, env *ledger.Environment, first string, found []ledger.DriftFinding) error {
-	return e.store.Write(ctx, func(tx *ledger.Tx) error {
+func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, first string, found []ledger.DriftFinding) error {
+	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
 		for _, f := range found {
 			seen[f.Field] = true
@@ -201,7 +186,7 @@ func (e *Engine) recordUsage(ctx context.Context, env *ledger.Environment, first
 				return err
 			}
 			if isNew {
-				e.log.Warn("leasing: the backend has counted another usage", "environment", env.ID, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
+				b.log.Warn("billing: the backend has counted another usage", "environment", env.ID, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
 			}
 		}
 		open, err := tx.OpenDrift(env.Instance)

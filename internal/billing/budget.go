@@ -1,4 +1,4 @@
-package leasing
+package billing
 
 import (
 	"time"
@@ -8,17 +8,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// mayAfford refuses a new generation that its environment's budget of this month does not cover. It
-// is asked in the transaction that stores the generation, so that no two share what is left.
-func (e *Engine) mayAfford(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox) error {
-	use, err := e.budgetUse(tx, env)
+// Admit refuses a new generation, which expires at the given moment if it is not used, when its environment's budget of
+// this month does not cover it. It runs in the transaction that stores the generation, so that no two generations count
+// on the same rest. Errors: BudgetExceeded.
+func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, expires ledger.Time) error {
+	use, err := b.BudgetUse(tx, env)
 	if err != nil || use == nil {
 		return err
 	}
 	if err := noteThresholds(tx, env.ID, use); err != nil {
 		return err
 	}
-	asked := e.reservation(s, expiresAt(s, 0, tx.Now), tx.Now)
+	asked := b.reservation(s, expires, tx.Now)
 	if asked <= use.Left() {
 		return nil
 	}
@@ -36,8 +37,8 @@ func budgetSpent(tx *ledger.Tx, env *ledger.Environment, month stretch) (*sandbo
 	return &sandbox.BudgetUse{Month: month.from.Time().Format("2006-01"), Monthly: env.Spec.Budget.Monthly, Spent: sum}, err
 }
 
-// budgetUse returns where an environment stands in its budget, nil without one.
-func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
+// BudgetUse returns what of an environment's budget of this month is spent and reserved, nil without a budget.
+func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error) {
 	use, err := budgetSpent(tx, env, monthOf(tx.Now))
 	if err != nil || use == nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (e *Engine) budgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bud
 	for _, l := range sizes { // each as long as all on average, and what that leaves
 		each, rest := l.Remaining/ledger.Span(l.N), l.Remaining%ledger.Span(l.N)
 		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
-		use.Reserved += e.atMost(l.Backend, size, each)*sandbox.NanoUSD(l.N) + e.atMost(l.Backend, size, rest)
+		use.Reserved += b.atMost(l.Backend, size, each)*sandbox.NanoUSD(l.N) + b.atMost(l.Backend, size, rest)
 	}
 	return use, err
 }
@@ -72,14 +73,14 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD,
 }
 
 // reservation is what a lease costs at most until it expires or the month ends.
-func (e *Engine) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
-	return e.atMost(s.Backend, s.Resources(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
+func (b *Service) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
+	return b.atMost(s.Backend, s.Resources(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
 }
 
 // atMost is what a sandbox costs that is awake all the time, with its CPU limit fully used.
-func (e *Engine) atMost(b sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
+func (b *Service) atMost(backend sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
 	awake := span.Duration().D()
-	return pricing.Cost(e.books[b], size, awake, 0, time.Duration(int64(awake/1000)*size.CPUMillis))
+	return pricing.Cost(b.books[backend], size, awake, 0, time.Duration(int64(awake/1000)*size.CPUMillis))
 }
 
 // monthOf returns a moment's UTC month.

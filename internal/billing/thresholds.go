@@ -1,4 +1,4 @@
-package leasing
+package billing
 
 import (
 	"context"
@@ -23,11 +23,11 @@ func watchedMonths(now ledger.Time) []stretch {
 	return []stretch{monthOf(this.from - 1), this}
 }
 
-// CheckBudgets tells of thresholds that budgets have reached in this month, by an event each. It may
-// be called at any time, by any number of engines: each threshold is told of once.
-func (e *Engine) CheckBudgets(ctx context.Context) error {
+// CheckBudgets records the thresholds that the budgets of all environments have reached in this month, by an event each.
+// It may run at any time, in any number of processes: each threshold has one event.
+func (b *Service) CheckBudgets(ctx context.Context) error {
 	var reached []string
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		reached = nil
 		envs, err := tx.BudgetEnvironments()
 		if err != nil {
@@ -45,7 +45,7 @@ func (e *Engine) CheckBudgets(ctx context.Context) error {
 		return nil
 	})
 	for _, id := range reached {
-		err = errors.Join(err, e.checkBudget(ctx, id))
+		err = errors.Join(err, b.CheckBudget(ctx, id))
 	}
 	return err
 }
@@ -65,11 +65,12 @@ func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 	return false, nil
 }
 
-// checkBudget tells of the thresholds that one environment's budget has reached.
-func (e *Engine) checkBudget(ctx context.Context, environmentID string) error {
-	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		env, err := mustEnvironment(tx, environmentID)
-		if err != nil {
+// CheckBudget records, by an event each, the thresholds that one environment's budget has reached and that no event
+// tells of yet.
+func (b *Service) CheckBudget(ctx context.Context, environmentID string) error {
+	return b.store.Write(ctx, func(tx *ledger.Tx) error {
+		env, err := tx.Environment(environmentID)
+		if err != nil || env == nil {
 			return err
 		}
 		for _, month := range watchedMonths(tx.Now) {

@@ -1,4 +1,4 @@
-package leasing
+package billing
 
 import (
 	"cmp"
@@ -113,9 +113,9 @@ func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
 	return 0, ledger.Span(x.to - x.from)
 }
 
-// costsOf returns the gross cost so far of each of the given sandboxes: the sum of what has ended, and what is not in
-// that sum yet.
-func (e *Engine) costsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+// CostsOf returns the gross cost so far of each of the given sandboxes: the sum of the periods that have ended, and what
+// is not in that sum yet.
+func CostsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
 	costs, err := tx.SandboxCosts(sandboxIDs)
 	if err != nil {
 		return nil, err
@@ -145,13 +145,13 @@ func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.
 // rollUpBatch bounds one write, so that no other write waits long for it.
 const rollUpBatch = 2000
 
-// RollUp adds the usage that has ended since it last ran to the sums of its days, months and sandboxes. It may be
-// called at any time, by any number of engines: each period is counted once.
-func (e *Engine) RollUp(ctx context.Context) error {
+// RollUp adds the usage that has ended since it last ran to the sums of its days, months and sandboxes. It may run at
+// any time, in any number of processes: each period is counted once.
+func (b *Service) RollUp(ctx context.Context) error {
 	for _, step := range []func(*ledger.Tx) (int, error){rollUp, settleEarlier} {
 		for {
 			taken := 0
-			err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			err := b.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 				taken, err = step(tx)
 				return err
 			})

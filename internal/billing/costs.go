@@ -1,27 +1,28 @@
-package leasing
+package billing
 
 import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Costs implements sandbox.Reports. Whole days come from cost_days; what is not counted there yet,
+// Costs reports what usage costs. Whole days come from cost_days; what is not counted there yet,
 // and days that the query cuts, from usage periods; all from one snapshot. All that used the accounts
 // is read, whatever is selected, because it shares in their lines.
-func (e *Engine) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
+func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	q.GroupBy = cmp.Or(q.GroupBy, sandbox.CostByLease)
 	switch q.GroupBy {
 	case sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth:
 	default:
 		return sandbox.CostReport{}, sandbox.InvalidFields("cost query", []sandbox.Field{{Name: "group_by", Problem: "must be lease, environment, agent, day or month"}})
 	}
-	report := sandbox.CostReport{PriceBooks: e.books}
+	report := sandbox.CostReport{PriceBooks: b.books}
 	r := costReader{window: windowOf(q), byDay: q.GroupBy == sandbox.CostByDay}
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		report.AsOf = tx.Now.Time()
 		return r.read(tx)
 	})
@@ -125,7 +126,7 @@ func (w window) check(since ledger.Time) error {
 			name = "from"
 		}
 		fields = append(fields, sandbox.Field{Name: name, Problem: "must be at midnight UTC: costs of days that began before " +
-			since.Time().Format(timeFormat) + " are kept by day"})
+			since.Time().Format(time.RFC3339) + " are kept by day"})
 	}
 	return sandbox.InvalidFields("cost query", fields)
 }

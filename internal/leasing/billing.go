@@ -1,0 +1,43 @@
+package leasing
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// Costs implements sandbox.Reports.
+func (e *Engine) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
+	return e.billing.Costs(ctx, q)
+}
+
+// RollUp sums the usage that has ended; see billing.Service.
+func (e *Engine) RollUp(ctx context.Context) error { return e.billing.RollUp(ctx) }
+
+// CheckBudgets records the thresholds that budgets have reached; see billing.Service.
+func (e *Engine) CheckBudgets(ctx context.Context) error { return e.billing.CheckBudgets(ctx) }
+
+// ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own. A
+// backend without a meter has nothing to compare; one that refuses to be read is logged once.
+func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return err
+	}
+	m, ok := x.Executor.(sandbox.Meter)
+	if !ok || !x.Capabilities().Metered {
+		return nil
+	}
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	err = e.billing.CompareUsage(ctx, m, b, instance)
+	if sandbox.CodeOf(err) != sandbox.Forbidden {
+		return err
+	}
+	x.unmetered.Do(func() {
+		e.log.Warn("leasing: the ledger's usage is not compared with the backend's meter: the credentials do not allow to read it", "backend", b, "error", err)
+	})
+	return nil
+}
