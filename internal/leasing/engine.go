@@ -10,9 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/egresslog"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -56,6 +55,7 @@ type Engine struct {
 	version  string
 	observer Observer
 	billing  *billing.Service
+	egress   *egresslog.Collector
 	receipts *receipts
 	state    StateStore
 	bounds   OutputBounds
@@ -78,8 +78,6 @@ type Engine struct {
 	holds map[string]ledger.Span
 	// processes are this engine's holders of processes.
 	processes map[string]struct{}
-	// egress holds the rate of each sandbox whose attempts to get out were recorded lately.
-	egress map[string]*rate.Limiter
 	// sampling holds the sandboxes whose CPU time is being read after a command.
 	sampling map[string]struct{}
 }
@@ -105,7 +103,6 @@ func New(c Config) (*Engine, error) {
 		backends: make(map[sandbox.Backend]*backend), books: make(map[sandbox.Backend]sandbox.PriceBook),
 		claims: make(map[string]string), holds: make(map[string]ledger.Span),
 		processes: make(map[string]struct{}),
-		egress:    make(map[string]*rate.Limiter),
 		sampling:  make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 		state: c.State, bounds: c.KeptOutput.withDefaults(), saving: make(chan struct{}, savers),
 	}
@@ -119,6 +116,7 @@ func New(c Config) (*Engine, error) {
 	for b, book := range c.PriceBooks {
 		e.books[b] = book
 	}
+	e.egress = egresslog.New(c.Store)
 	e.billing = billing.New(c.Store, e.books, c.Logger)
 	e.life, e.end = context.WithCancel(context.Background())
 	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}

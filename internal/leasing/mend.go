@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -31,7 +32,7 @@ func (v *inventory) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return atOnce(menders, slices.Collect(maps.Values(environments)), func(env **ledger.Environment) error {
+	return parallel.Each(menders, slices.Collect(maps.Values(environments)), func(env **ledger.Environment) error {
 		serves := (*env).Status == sandbox.EnvironmentOpen || (*env).Status == sandbox.EnvironmentClosed
 		if !serves || (*env).Instance != v.instance || (*env).Spec.Network != sandbox.NetworkRestricted {
 			return nil

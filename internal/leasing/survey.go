@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -62,7 +63,7 @@ func (e *Engine) lookAtAll(ctx context.Context, in *inventory) error {
 func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 	v.asExpected, v.readings = nil, nil
 	awake := make(map[string]bool, len(rows))
-	failed := atOnce(samplers, rows, func(s *ledger.Sandbox) error {
+	failed := parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
 		ok, err := v.asListed(ctx, s)
 		if err != nil {
 			return err
@@ -79,7 +80,7 @@ func (v *survey) page(ctx context.Context, rows []ledger.Sandbox) error {
 	if len(v.asExpected) > 0 {
 		seen = v.engine.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
 	}
-	_ = atOnce(samplers, rows, func(s *ledger.Sandbox) error { // a reading that fails is none
+	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { // a reading that fails is none
 		if !awake[s.ID] {
 			return nil
 		}

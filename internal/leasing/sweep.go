@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -67,7 +68,7 @@ func (v *inventory) destroyAll(ctx context.Context, all []swept) error {
 		for n < len(all) && all[n].kind == all[0].kind {
 			n++
 		}
-		failed = append(failed, atOnce(sweepers, all[:n], func(s *swept) error {
+		failed = append(failed, parallel.Each(sweepers, all[:n], func(s *swept) error {
 			if s.kept != "" {
 				return nil
 			}

@@ -1,54 +1,67 @@
-package leasing
+// Package egresslog makes events of what restricted sandboxes try to reach. A gateway keeps its log for some time, and the
+// ledger knows how much of it is recorded: the events and that position change in one transaction. So each line counts
+// once, whichever process reads it and whenever one dies.
+package egresslog
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// What restricted sandboxes try to reach becomes events. A gateway keeps its log for some time, and the
-// ledger says how far it has been recorded: events and place change in one transaction, so that each
-// line counts once, whoever reads it and whenever they die.
-
-// A sandbox has egressBurst attempts recorded one by one, and then one every egressEvery. What is beyond
-// that is counted, in one event of a reading, so that a sandbox that knocks thousands of times a second
-// costs the ledger no more than a few rows.
+// Up to burst attempts of a sandbox are recorded one by one, and then one for each interval. The others are counted in one
+// event for each reading: a sandbox that tries thousands of times a second costs the ledger no more than a few rows.
 const (
-	egressBurst = 300
-	egressEvery = 2 * time.Second
-	// egressTimeout bounds the reading of one gateway's log, egressLines how much of it is recorded at once.
-	egressTimeout = 20 * time.Second
-	egressLines   = 10_000
-	// egressReaders bounds the logs that are read at once.
-	egressReaders = 8
-	// egressLimiters is how many sandboxes' rates are remembered before those at rest are forgotten.
-	egressLimiters = 1000
+	burst    = 300
+	interval = 2 * time.Second
+	// readTimeout bounds the reading of one gateway's log, and maxLines how much of it is recorded in one transaction.
+	readTimeout = 20 * time.Second
+	maxLines    = 10_000
+	// readers bounds the logs that are read at the same time.
+	readers = 8
+	// maxLimiters is how many sandboxes' rates are remembered before those at rest are forgotten.
+	maxLimiters = 1000
 )
 
-// CollectEgress records what the gateways of a backend's instance have logged since. Any number of
-// engines may do so at once. A gateway that does not answer keeps no other from being read.
-func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.backendFor(b)
+// Source is where gateways keep their logs.
+type Source interface {
+	// EgressLogs returns the environments of a ledger whose gateways have a log.
+	EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error)
+	// EgressLog returns lines after a position, none at the end of the log.
+	EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error)
+}
+
+// Collector records the logs of gateways. It is safe for concurrent use, by any number of processes on one ledger.
+type Collector struct {
+	store *ledger.Store
+
+	mu       sync.Mutex               // guards limiters
+	limiters map[string]*rate.Limiter // by sandbox
+}
+
+// New returns a Collector.
+func New(store *ledger.Store) *Collector {
+	return &Collector{store: store, limiters: make(map[string]*rate.Limiter)}
+}
+
+// Collect records what the gateways of an instance have logged since the last time. A gateway that does not answer delays
+// no other. It returns the errors of all gateways.
+func (c *Collector) Collect(ctx context.Context, from Source, instance string) error {
+	refs, err := from.EgressLogs(ctx, c.store.ID())
 	if err != nil {
 		return err
 	}
-	instance, err := x.reach(ctx)
-	if err != nil {
-		return err
-	}
-	refs, err := x.EgressLogs(ctx, e.store.ID())
-	if err != nil {
-		return err
-	}
-	return atOnce(egressReaders, refs, func(ref *sandbox.EnvironmentRef) error {
+	return parallel.Each(readers, refs, func(ref *sandbox.EnvironmentRef) error {
 		for more := ref.Instance == instance; more && ctx.Err() == nil; {
 			var err error
-			if more, err = e.collectEgress(ctx, x, *ref); err != nil {
+			if more, err = c.collect(ctx, from, *ref); err != nil {
 				return fmt.Errorf("what sandboxes of environment %s tried to reach: %w", ref.EnvironmentID, err)
 			}
 		}
@@ -56,12 +69,12 @@ func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 	})
 }
 
-// collectEgress records a part of a gateway's log, and reports whether there may be more.
-func (e *Engine) collectEgress(ctx context.Context, x *backend, ref sandbox.EnvironmentRef) (more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, egressTimeout)
+// collect records a part of a gateway's log, and reports whether there may be more.
+func (c *Collector) collect(ctx context.Context, from Source, ref sandbox.EnvironmentRef) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var cursor ledger.EgressCursor
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	err = c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		cursor, err = tx.EgressCursor(ref.Instance, ref.EnvironmentID)
 		return err
 	})
@@ -69,8 +82,8 @@ func (e *Engine) collectEgress(ctx context.Context, x *backend, ref sandbox.Envi
 		return false, err
 	}
 	var lines []sandbox.EgressRecord
-	for at := cursor.Position(); len(lines) < egressLines; {
-		page, err := x.EgressLog(ctx, ref, at)
+	for at := cursor.Position(); len(lines) < maxLines; {
+		page, err := from.EgressLog(ctx, ref, at)
 		if err != nil {
 			return false, err
 		}
@@ -83,12 +96,12 @@ func (e *Engine) collectEgress(ctx context.Context, x *backend, ref sandbox.Envi
 	if len(lines) == 0 {
 		return false, nil
 	}
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error { return e.recordEgress(tx, ref, lines) })
-	return len(lines) >= egressLines, err
+	err = c.store.Write(ctx, func(tx *ledger.Tx) error { return c.record(tx, ref, lines) })
+	return len(lines) >= maxLines, err
 }
 
-// recordEgress records the lines that nobody has recorded yet.
-func (e *Engine) recordEgress(tx *ledger.Tx, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
+// record records the lines that are not recorded yet.
+func (c *Collector) record(tx *ledger.Tx, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
 	cursor, err := tx.EgressCursor(ref.Instance, ref.EnvironmentID)
 	if err != nil {
 		return err
@@ -105,7 +118,7 @@ func (e *Engine) recordEgress(tx *ledger.Tx, ref sandbox.EnvironmentRef, lines [
 		}
 	}
 	for _, id := range sandboxesOf(lines) {
-		if err := e.recordEgressOf(tx, id, ref, lines); err != nil {
+		if err := c.recordSandbox(tx, id, ref, lines); err != nil {
 			return err
 		}
 	}
@@ -114,8 +127,7 @@ func (e *Engine) recordEgress(tx *ledger.Tx, ref sandbox.EnvironmentRef, lines [
 	return tx.SaveEgressCursor(cursor)
 }
 
-// missing counts the lines that were removed before they were read. Of runs of which nothing is left it
-// knows nothing.
+// missing counts the lines that were removed before they were read. It cannot count those of a run that left no line.
 func missing(at sandbox.EgressPosition, lines []sandbox.EgressRecord) (n int64) {
 	for _, l := range lines {
 		if l.Run != at.Run {
@@ -139,16 +151,15 @@ func sandboxesOf(lines []sandbox.EgressRecord) (ids []string) {
 	return ids
 }
 
-// recordEgressOf records one sandbox's lines. Of a sandbox that the ledger does not know any more there
-// is nobody to record them for.
-func (e *Engine) recordEgressOf(tx *ledger.Tx, id string, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
+// recordSandbox records one sandbox's lines. Those of a sandbox that the ledger has purged are dropped.
+func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
 	s, err := tx.Sandbox(id)
 	if err != nil || s == nil || s.Retired != nil || s.EnvironmentID != ref.EnvironmentID {
 		return err
 	}
-	single, rest := e.rationEgress(id, tx.Now.Time(), attempts(id, lines))
+	single, rest := c.ration(id, tx.Now.Time(), attempts(id, lines))
 	if s.Phase == sandbox.PhaseGone {
-		return recordLateEgress(tx, s, single, rest)
+		return recordLate(tx, s, single, rest)
 	}
 	for _, a := range single {
 		if err := tx.AppendSandboxEvent(s, a.event, a.EgressAttempt); err != nil {
@@ -163,9 +174,9 @@ func (e *Engine) recordEgressOf(tx *ledger.Tx, id string, ref sandbox.Environmen
 	return tx.SaveSandbox(s)
 }
 
-// recordLateEgress has the environment tell what a sandbox did that is gone by now: nothing follows on a
-// sandbox's last event.
-func recordLateEgress(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox.EgressSummary) error {
+// recordLate records the attempts of a destroyed sandbox as events of its environment: a sandbox has no event after its
+// last one.
+func recordLate(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox.EgressSummary) error {
 	of := &sandbox.EgressSource{SandboxID: s.ID, LeaseID: s.Lease(), Generation: s.Generation}
 	for _, a := range single {
 		a.Of = of
@@ -213,9 +224,9 @@ func attempts(id string, lines []sandbox.EgressRecord) []attempt {
 	return all
 }
 
-// rationEgress divides attempts into those that are recorded one by one and the sum of the others.
-func (e *Engine) rationEgress(id string, now time.Time, all []attempt) (single []attempt, rest sandbox.EgressSummary) {
-	limiter := e.egressLimiter(id, now)
+// ration divides attempts into those that are recorded one by one and the sum of the others.
+func (c *Collector) ration(id string, now time.Time, all []attempt) (single []attempt, rest sandbox.EgressSummary) {
+	limiter := c.limiter(id, now)
 	for _, a := range all {
 		if a.Kind != sandbox.EgressDropped && limiter.AllowN(now, 1) {
 			single = append(single, a)
@@ -243,22 +254,22 @@ func (e *Engine) rationEgress(id string, now time.Time, all []attempt) (single [
 	return single, rest
 }
 
-// egressLimiter returns the rate of one sandbox.
-func (e *Engine) egressLimiter(id string, now time.Time) *rate.Limiter {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l, ok := e.egress[id]
+// limiter returns the rate of one sandbox.
+func (c *Collector) limiter(id string, now time.Time) *rate.Limiter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, ok := c.limiters[id]
 	if ok {
 		return l
 	}
-	if len(e.egress) >= egressLimiters {
-		for id, l := range e.egress {
-			if l.TokensAt(now) >= egressBurst {
-				delete(e.egress, id)
+	if len(c.limiters) >= maxLimiters {
+		for id, l := range c.limiters {
+			if l.TokensAt(now) >= burst {
+				delete(c.limiters, id)
 			}
 		}
 	}
-	l = rate.NewLimiter(rate.Every(egressEvery), egressBurst)
-	e.egress[id] = l
+	l = rate.NewLimiter(rate.Every(interval), burst)
+	c.limiters[id] = l
 	return l
 }

@@ -41,3 +41,16 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	})
 	return nil
 }
+
+// CollectEgress records what the gateways of a backend have logged; see egresslog.Collector.
+func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
+	x, err := e.backendFor(b)
+	if err != nil {
+		return err
+	}
+	instance, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return e.egress.Collect(ctx, x, instance)
+}

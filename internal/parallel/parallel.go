@@ -1,13 +1,14 @@
-package leasing
+// Package parallel does one thing to many items, some at a time.
+package parallel
 
 import (
 	"errors"
 	"sync"
 )
 
-// atOnce does something to each of all, to up to limit of them at once: one that hangs holds up few others. It
+// Each calls do for each of all, for up to limit of them at the same time: one call that hangs delays few others. It
 // returns all errors.
-func atOnce[T any](limit int, all []T, do func(*T) error) error {
+func Each[T any](limit int, all []T, do func(*T) error) error {
 	failed := make([]error, len(all))
 	next := make(chan int)
 	var workers sync.WaitGroup
