@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -194,7 +194,7 @@ func (c *Config) addFlags(f *pflag.FlagSet, gateway *gatewayFlags) {
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	c.KeptOutput.addFlags(f)
-	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", leasing.DefaultCleanupTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
+	f.DurationVar(&c.CleanupTTL, "cleanup-ttl", retention.DefaultTTL, "how long destroyed leases, their events and deliveries are kept, at least 1h; costs are kept for ever")
 }
 
 // fillIn gives what was not named its place in the user's state directory; tokens are there only if there

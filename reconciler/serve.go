@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
@@ -69,7 +70,7 @@ type Config struct {
 	DockerPriceBook string
 	// Dashboard serves pages for people beside the API.
 	Dashboard bool
-	// CleanupTTL is how long what was destroyed is kept; zero means leasing.DefaultCleanupTTL.
+	// CleanupTTL is how long what was destroyed is kept; zero means retention.DefaultTTL.
 	CleanupTTL time.Duration
 	// KeptOutput bounds the output of commands and sessions that is kept, in MiB.
 	KeptOutput KeptOutput
@@ -87,8 +88,8 @@ func (c *Config) validate() error {
 	if c.LogFormat != "" && c.LogFormat != "text" && c.LogFormat != "json" {
 		return sandbox.Errorf(sandbox.Invalid, "--log-format must be text or json, not %q", c.LogFormat)
 	}
-	if c.CleanupTTL < leasing.MinCleanupTTL {
-		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, leasing.MinCleanupTTL)
+	if c.CleanupTTL < retention.MinTTL {
+		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, retention.MinTTL)
 	}
 	if err := c.KeptOutput.validate(); err != nil {
 		return err
@@ -113,7 +114,7 @@ const (
 // Serve runs a reconciler until ctx ends. ready, unless nil, is called with the address once requests
 // are answered. What was begun is finished or left to the next start: nothing is lost by killing it.
 func Serve(ctx context.Context, c Config, ready func(address string)) (err error) {
-	c.CleanupTTL = cmp.Or(c.CleanupTTL, leasing.DefaultCleanupTTL)
+	c.CleanupTTL = cmp.Or(c.CleanupTTL, retention.DefaultTTL)
 	if err := c.validate(); err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@
 //
 // # What is kept
 //
-// A row that is gone stays for the cleanup ttl. Retire then removes it with its events and usage
+// A row that is gone stays for the cleanup ttl. A purge (internal/retention) then removes it with its events and usage
 // periods, and leaves a short record: whose it was, its generation, its last sequence, its end and its
 // cost. So a lease counts on, no sandbox id comes back, and readers are told. Costs stay, by day.
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 )
@@ -44,21 +45,22 @@ type Config struct {
 // Engine is the lease service in process. It is safe for concurrent use, by any number of
 // engines on one ledger.
 type Engine struct {
-	store    *ledger.Store
-	backends map[sandbox.Backend]*backend
-	books    map[sandbox.Backend]sandbox.PriceBook
-	now      func() time.Time
-	ids      sandbox.IDs
-	keys     *seal.Keys
-	host     *host.Host
-	log      *slog.Logger
-	version  string
-	observer Observer
-	billing  *billing.Service
-	egress   *egresslog.Collector
-	receipts *receipts
-	state    StateStore
-	bounds   OutputBounds
+	store     *ledger.Store
+	backends  map[sandbox.Backend]*backend
+	books     map[sandbox.Backend]sandbox.PriceBook
+	now       func() time.Time
+	ids       sandbox.IDs
+	keys      *seal.Keys
+	host      *host.Host
+	log       *slog.Logger
+	version   string
+	observer  Observer
+	billing   *billing.Service
+	retention *retention.Service
+	egress    *egresslog.Collector
+	receipts  *receipts
+	state     StateStore
+	bounds    OutputBounds
 	// saving holds one element for each save under way.
 	saving chan struct{}
 	// lastSamples holds one value for each last reading under way.
@@ -117,6 +119,7 @@ func New(c Config) (*Engine, error) {
 		e.books[b] = book
 	}
 	e.egress = egresslog.New(c.Store)
+	e.retention = retention.New(c.Store, buryOld, outputObjects)
 	e.billing = billing.New(c.Store, e.books, c.Logger)
 	e.life, e.end = context.WithCancel(context.Background())
 	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}

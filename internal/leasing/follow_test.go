@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -229,8 +230,8 @@ func TestFollowerThatFallsBehindRetentionIsTold(t *testing.T) {
 		seen := 0
 		err := w.engine.FollowEvents(w.Context(), sandbox.EventFilter{}, func(sandbox.Event) error {
 			if seen++; seen == 1 {
-				later(leasing.DefaultCleanupTTL + time.Second)
-				if _, err := w.engine.Retire(w.Context(), leasing.DefaultCleanupTTL); err != nil {
+				later(retention.DefaultTTL + time.Second)
+				if _, err := w.engine.Purge(w.Context(), retention.DefaultTTL); err != nil {
 					t.Error(err)
 				}
 			}
@@ -263,11 +264,11 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
 			t.Fatal(err)
 		}
-		later(leasing.DefaultCleanupTTL + time.Second)
+		later(retention.DefaultTTL + time.Second)
 		if err := w.engine.RollUp(w.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := w.engine.Retire(w.Context(), leasing.DefaultCleanupTTL); err != nil || done.Sandboxes != 1 {
+		if done, err := w.engine.Purge(w.Context(), retention.DefaultTTL); err != nil || done.Sandboxes != 1 {
 			t.Fatalf("retired %+v: %v", done, err)
 		}
 		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}}); err != nil {

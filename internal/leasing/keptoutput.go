@@ -45,8 +45,12 @@ func (b OutputBounds) of(scope ledger.KeptScope) int64 {
 	}
 }
 
-// dropBatch bounds what one transaction drops. A command adds one record, so that this catches up.
-const dropBatch = 32
+const (
+	// dropBatch bounds what one transaction drops. A command adds one record, so that this catches up.
+	dropBatch = 32
+	// dropPause lets other writers have their turn between two transactions.
+	dropPause = 20 * time.Millisecond
+)
 
 // boundOutput drops the oldest output where a lease, an environment or the ledger keeps too much after what the
 // transaction has added. Rows of commands and sessions that were read before may be out of date then.
@@ -78,7 +82,7 @@ func (e *Engine) BoundOutput(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(retirePause):
+		case <-time.After(dropPause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -2,7 +2,9 @@ package leasing
 
 import (
 	"context"
+	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -41,6 +43,14 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	})
 	return nil
 }
+
+// Purge removes what ended more than ttl ago, sandboxes that are kept for a post-mortem included; see retention.Service.
+func (e *Engine) Purge(ctx context.Context, ttl time.Duration) (retention.Purged, error) {
+	return e.retention.Purge(ctx, ttl)
+}
+
+// PurgeUsage removes old samples of usage; see retention.Service.
+func (e *Engine) PurgeUsage(ctx context.Context) error { return e.retention.PurgeUsage(ctx) }
 
 // CollectEgress records what the gateways of a backend have logged; see egresslog.Collector.
 func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -84,8 +85,8 @@ func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 }
 
 // buryOld ends the post-mortems of what failed before a moment, however long they were to last.
-func buryOld(tx *ledger.Tx, before ledger.Time) (done Retired, more bool, err error) {
-	rows, err := tx.KeptSandboxes(before, retireSandboxes)
+func buryOld(tx *ledger.Tx, before ledger.Time) (done retention.Purged, more bool, err error) {
+	rows, err := tx.KeptSandboxes(before, retention.Batch)
 	for i := range rows {
 		if err == nil {
 			err = bury(tx, &rows[i], cleanedUp)
@@ -94,7 +95,7 @@ func buryOld(tx *ledger.Tx, before ledger.Time) (done Retired, more bool, err er
 			err = tx.SaveSandbox(&rows[i])
 		}
 	}
-	return done, len(rows) == retireSandboxes, err
+	return done, len(rows) == retention.Batch, err
 }
 
 // releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier

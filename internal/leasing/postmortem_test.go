@@ -127,7 +127,7 @@ func TestWhatIsKeptGoesEarlierWhen(t *testing.T) {
 		},
 		"the cleanup TTL is over": func(w *world) error {
 			later(2 * time.Hour)
-			_, err := w.engine.Retire(w.Context(), 2*time.Hour)
+			_, err := w.engine.Purge(w.Context(), 2*time.Hour)
 			later(time.Second)
 			return err
 		},

@@ -47,14 +47,14 @@ func BenchmarkSurvey(b *testing.B) {
 				b.ReportMetric(perSample, "bytes/sample")
 			})
 			b.Run("removed", func(b *testing.B) {
-				if err := s.engine.RetireUsage(b.Context()); err != nil {
+				if err := s.engine.PurgeUsage(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 				for range b.N {
 					b.StopTimer()
 					s.fill(1, minutesKept+1)
 					b.StartTimer()
-					if err := s.engine.RetireUsage(b.Context()); err != nil {
+					if err := s.engine.PurgeUsage(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				}

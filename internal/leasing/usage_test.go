@@ -54,7 +54,7 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
 			"step":    func(*rapid.T) { m.step() },
 			"retire": func(*rapid.T) {
-				_, err := m.engine.Retire(r.Context(), 12*time.Hour)
+				_, err := m.engine.Purge(r.Context(), 12*time.Hour)
 				m.allow(err)
 			},
 			"": func(*rapid.T) { m.look() },

@@ -11,8 +11,8 @@
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, usage)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
-//	ticker ─────────────────> Engine.RetireUsage (old samples of usage)
-//	start, ticker ──────────> Engine.Retire  (what was destroyed long ago)
+//	ticker ─────────────────> Engine.PurgeUsage (old samples of usage)
+//	start, ticker ──────────> Engine.Purge   (what was destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
 //	ticker ─────────────────> Engine.BoundOutput (the oldest output, where too much is kept)
 //	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -188,7 +189,7 @@ func (l *Loop) account(ctx context.Context) {
 		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
 			l.c.Logger.Warn("loop: looking at budgets", "error", err)
 		}
-		if err := l.engine.RetireUsage(ctx); l.passed(ctx, PassUsage, "", err) {
+		if err := l.engine.PurgeUsage(ctx); l.passed(ctx, PassUsage, "", err) {
 			l.c.Logger.Warn("loop: removing old samples of usage; it is tried again", "error", err)
 		}
 		if err := l.engine.BoundOutput(ctx); l.passed(ctx, PassOutput, "", err) {
@@ -263,8 +264,8 @@ func (l *Loop) retire(ctx context.Context) {
 	tick := time.NewTicker(l.c.RetireEvery)
 	defer tick.Stop()
 	for {
-		done, err := l.engine.Retire(ctx, l.c.CleanupTTL)
-		if done != (leasing.Retired{}) {
+		done, err := l.engine.Purge(ctx, l.c.CleanupTTL)
+		if done != (retention.Purged{}) {
 			l.c.Logger.Info("loop: removed what was destroyed long ago", "sandboxes", done.Sandboxes, "environments", done.Environments,
 				"events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
 		}

@@ -131,10 +131,10 @@ func retire(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
 	if err := engine.RollUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Retire(t.Context(), ttl); err != nil {
+	if _, err := engine.Purge(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.RetireUsage(t.Context()); err != nil {
+	if err := engine.PurgeUsage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

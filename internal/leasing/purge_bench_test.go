@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -61,7 +62,7 @@ func receiptsWhileRetiring(b *testing.B, url, driver, dsn string) {
 		s.during("before", func() { time.Sleep(3 * time.Second) }) // the machine's pace without
 		s.during("retiring", func() {
 			began := time.Now()
-			done, err := engine.Retire(b.Context(), leasing.DefaultCleanupTTL)
+			done, err := engine.Purge(b.Context(), retention.DefaultTTL)
 			if err != nil || done.Sandboxes != oldSandboxes || done.Events != 4*oldSandboxes || done.Deliveries != oldSandboxes {
 				b.Fatalf("removed %+v: %v", done, err)
 			}
@@ -115,7 +116,7 @@ func (s *senders) during(name string, act func()) {
 func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	b.Helper()
 	err := store.Write(b.Context(), func(tx *ledger.Tx) error {
-		at := tx.Now.Add(-2 * ledger.SpanOf(leasing.DefaultCleanupTTL))
+		at := tx.Now.Add(-2 * ledger.SpanOf(retention.DefaultTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at

@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -32,7 +32,7 @@ func TestCostsAreTheSameAfterRetention(t *testing.T) {
 			for range 8 {
 				asked = append(asked, b.ask(b.query()))
 			}
-			if _, err := b.engine.Retire(b.Context(), time.Duration(rapid.IntRange(1, 50).Draw(r, "hours"))*time.Hour); err != nil {
+			if _, err := b.engine.Purge(b.Context(), time.Duration(rapid.IntRange(1, 50).Draw(r, "hours"))*time.Hour); err != nil {
 				r.Fatal(err)
 			}
 			for _, before := range asked {
@@ -121,11 +121,11 @@ func TestSeveralEnginesRetireTheSameOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.graveyard(500, 3)
-		later(leasing.DefaultCleanupTTL + time.Second)
+		later(retention.DefaultTTL + time.Second)
 		hasty, giveUp := context.WithTimeout(w.Context(), 15*time.Millisecond)
 		defer giveUp()
 		type result struct {
-			done leasing.Retired
+			done retention.Purged
 			err  error
 		}
 		results := make(chan result)
@@ -133,7 +133,7 @@ func TestSeveralEnginesRetireTheSameOnce(t *testing.T) {
 			e := w.newEngine(w.store)
 			defer func() { _ = e.Close() }()
 			go func() {
-				done, err := e.Retire(ctx, leasing.DefaultCleanupTTL)
+				done, err := e.Purge(ctx, retention.DefaultTTL)
 				results <- result{done, err}
 			}()
 		}
@@ -160,9 +160,9 @@ func TestOneBatchIsBounded(t *testing.T) {
 		w.environment()
 		w.graveyard(1, 4500)
 		w.graveyard(70, 30)
-		later(leasing.DefaultCleanupTTL + time.Second)
+		later(retention.DefaultTTL + time.Second)
 		began := time.Now()
-		done, err := w.engine.Retire(w.Context(), leasing.DefaultCleanupTTL)
+		done, err := w.engine.Purge(w.Context(), retention.DefaultTTL)
 		if err != nil || done.Sandboxes != 71 || done.Events != 4500+70*30+1 {
 			t.Errorf("removed %+v: %v", done, err)
 		}
@@ -198,8 +198,8 @@ func TestLoopRetiresWhatIsOldEnough(t *testing.T) {
 
 func TestTooShortRetentionIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
-		for _, ttl := range []time.Duration{-time.Hour, 0, leasing.MinCleanupTTL - 1} {
-			if _, err := w.engine.Retire(w.Context(), ttl); sandbox.CodeOf(err) != sandbox.Invalid {
+		for _, ttl := range []time.Duration{-time.Hour, 0, retention.MinTTL - 1} {
+			if _, err := w.engine.Purge(w.Context(), ttl); sandbox.CodeOf(err) != sandbox.Invalid {
 				t.Errorf("%s: %v", ttl, err)
 			}
 		}

@@ -1,0 +1,182 @@
+// Package retention purges what ended long ago: destroyed sandboxes with their events and usage periods, events of
+// environments, deliveries, resolved findings, old samples of usage. Costs, generations and ids stay.
+package retention
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// How long a destroyed sandbox is kept.
+const (
+	DefaultTTL = 720 * time.Hour
+	MinTTL     = time.Hour
+)
+
+// Batch bounds the sandboxes of one transaction of a purge.
+const Batch = 20
+
+// Other writers get their turn between two transactions of a purge.
+const (
+	batchEvents = 500
+	batchRows   = 200
+	pause       = 20 * time.Millisecond
+)
+
+// Purged counts what a purge has removed.
+type Purged struct {
+	Sandboxes, Environments, Events, Deliveries, Findings int64
+}
+
+func (r *Purged) add(o Purged) {
+	r.Sandboxes += o.Sandboxes
+	r.Environments += o.Environments
+	r.Events += o.Events
+	r.Deliveries += o.Deliveries
+	r.Findings += o.Findings
+}
+
+// Step purges one batch of what ended before a moment. It reports what it removed, and whether more may be left.
+type Step func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error)
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct {
+	store   *ledger.Store
+	first   Step
+	objects func(*ledger.Exec) []string
+}
+
+// New returns a Service. A purge takes the step first before its own ones. objects names what a command has left beside the
+// ledger.
+func New(store *ledger.Store, first Step, objects func(*ledger.Exec) []string) *Service {
+	return &Service{store, first, objects}
+}
+
+// Purge removes what ended more than ttl ago. Of a destroyed environment it leaves the name. It may run at any time, in any
+// number of processes, and be cut short: each batch is whole. Errors: Invalid for a ttl below MinTTL.
+func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err error) {
+	if ttl < MinTTL {
+		return sum, sandbox.Errorf(sandbox.Invalid, "a cleanup ttl of %s is too short: it must be at least %s", ttl, MinTTL)
+	}
+	before, err := s.retainedSince(ctx, ttl)
+	if err != nil {
+		return sum, err
+	}
+	for _, step := range []Step{
+		s.first,
+		s.purgeSandboxes,
+		rowsOf((*ledger.Tx).RetireEnvironments, func(r *Purged) *int64 { return &r.Environments }),
+		rowsOf((*ledger.Tx).RemoveEnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
+		rowsOf((*ledger.Tx).RemoveDeliveries, func(r *Purged) *int64 { return &r.Deliveries }),
+		rowsOf((*ledger.Tx).RemoveFindings, func(r *Purged) *int64 { return &r.Findings }),
+	} {
+		done, err := s.all(ctx, before, step)
+		sum.add(done)
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// PurgeUsage removes samples of usage that are older than sandbox.UsageKept, also those of living sandboxes. It may run at any
+// time, in any number of processes.
+func (s *Service) PurgeUsage(ctx context.Context) error {
+	before, err := s.retainedSince(ctx, sandbox.UsageKept)
+	if err != nil {
+		return err
+	}
+	_, err = s.all(ctx, before, func(tx *ledger.Tx, before ledger.Time) (_ Purged, more bool, err error) {
+		n, err := tx.RemoveUsageSamples(before, batchEvents)
+		return Purged{}, n == batchEvents, err
+	})
+	return err
+}
+
+// retainedSince returns the moment before which a ttl lets rows be purged.
+func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
+	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		before, err = tx.RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		return err
+	})
+	return before, err
+}
+
+// all repeats a step until nothing is left to do.
+func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum Purged, err error) {
+	for {
+		var done Purged
+		var more bool
+		err := s.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			done, more, err = step(tx, before)
+			return err
+		})
+		if err != nil {
+			return sum, err
+		}
+		sum.add(done)
+		if !more {
+			return sum, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return sum, ctx.Err()
+		}
+	}
+}
+
+// purgeSandboxes removes as many sandboxes as have few enough events together. One that has too many loses its events
+// first, over several batches.
+func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
+	rows, err := tx.Retirable(before, Batch)
+	if err != nil || len(rows) == 0 {
+		return done, false, err
+	}
+	found := len(rows)
+	rows = rows[:fitting(rows)]
+	if rows[0].LastSequence > batchEvents {
+		if done.Events, err = tx.PurgeEvents(&rows[0], batchEvents); err != nil || done.Events == batchEvents {
+			return done, true, err
+		}
+	}
+	for _, purge := range []func([]string, int) (int64, error){tx.PurgeSessionEvents, tx.PurgeUsageSamples} {
+		if n, err := purge(idsOf(rows), batchEvents); err != nil || n == batchEvents {
+			return done, true, err
+		}
+	}
+	events, err := tx.RetireSandboxes(rows, s.objects)
+	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
+	return done, len(rows) < found || found == Batch, err
+}
+
+func idsOf(rows []ledger.Sandbox) []string {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids
+}
+
+// fitting returns how many of the rows, at least one, have no more events together than a batch.
+func fitting(rows []ledger.Sandbox) int {
+	var events int64
+	for i := range rows {
+		if events += rows[i].LastSequence; i > 0 && events > batchEvents {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+// batchRowsOf is a step that removes rows of one kind.
+func rowsOf(remove func(tx *ledger.Tx, before ledger.Time, limit int) (int64, error), count func(*Purged) *int64) Step {
+	return func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
+		n, err := remove(tx, before, batchRows)
+		*count(&done) = n
+		return done, n == batchRows, err
+	}
+}
