@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,8 @@ type Config struct {
 	Image string
 	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
 	Script string
+	// Check is how often a sandbox that is awake looks after itself; zero means as deployments do.
+	Check time.Duration
 }
 
 // Server is a Worker that runs.
@@ -97,7 +100,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	name := "test-" + sandbox.RandomIDs(8)
 	config, err := json.Marshal(map[string]string{
-		"name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
+		"check": milliseconds(cfg.Check), "name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
 		"sidecar": sidecar(t), "engine": engine(t),
 	})
 	if err != nil {
@@ -111,6 +114,14 @@ func Start(t testing.TB, cfg Config) *Server {
 	t.Cleanup(s.Stop)
 	s.read()
 	return s
+}
+
+// milliseconds writes a duration for the Worker, "" for zero.
+func milliseconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
 // run starts the server; it ends with its standard input, which end closes.

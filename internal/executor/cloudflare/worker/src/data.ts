@@ -45,7 +45,7 @@ export class Data {
       const saving = work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
       const result = await inTime(saving, saveLimit, "the guest");
       const { data = "" } = result;
-      this.store.used(cpuOf(result));
+      this.store.used(cpuOf(result), this.now());
       if (data === "" || data !== this.store.saved()) {
         await upload.close();
         this.store.setSaved(data, this.now());

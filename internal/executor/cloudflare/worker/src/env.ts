@@ -10,4 +10,6 @@ export interface Env {
   SIGNING_KEY?: string;
   // INSTANCE names this deployment as a backend instance of the ledger: a request for another one is refused.
   INSTANCE: string;
+  // CHECK_MS is how often a sandbox that is awake looks after itself, in milliseconds; without, every five minutes.
+  CHECK_MS?: string;
 }
