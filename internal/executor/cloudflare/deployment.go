@@ -14,6 +14,7 @@ const (
 	BindingState      = "STATE"              // R2
 	BindingSigningKey = "SIGNING_KEY"        // a secret
 	BindingInstance   = "INSTANCE"           // plain text: the account's id
+	BindingOlderKey   = "SIGNING_KEY_OLDER"  // a secret that is there while keys are rotated
 	BindingKeyDigest  = "SIGNING_KEY_DIGEST" // plain text, for us: a secret cannot be read back
 
 	// ClassSandbox is the class of the Durable Objects.
@@ -88,6 +89,8 @@ type Deployment struct {
 	MaxInstances int
 	// SigningKey is what the Worker's callers sign with.
 	SigningKey sandbox.Secret
+	// OlderKey is one that the Worker accepts, too; "" for none.
+	OlderKey sandbox.Secret
 	// Variables are given to the Worker in plain text, beside those that each has. Their names must not be theirs.
 	Variables map[string]string
 	// RolloutGrace is how long a container that runs is left alone when Image or Resources change, in whole
@@ -121,7 +124,7 @@ type Site struct {
 
 	// What it was deployed with; zero where its part is missing.
 	ScriptDigest     string // as ScriptDigest returns it
-	SigningKeyDigest string // as KeyDigest returns it
+	SigningKeyDigest string // as Deployment.KeysDigest returns it
 	Variables        map[string]string
 	Image            string
 	Resources        sandbox.Resources

@@ -203,7 +203,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 }
 
 func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]sandbox.Observation, error) {
-	w, err := NewWorker(WorkerConfig{URL: s.URL, Key: e.keyOf(s.Name), HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+	w, err := e.line(s)
 	if err != nil {
 		return nil, err
 	}

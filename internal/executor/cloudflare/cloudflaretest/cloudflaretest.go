@@ -38,6 +38,8 @@ type Config struct {
 	// Key and Instance are what the Worker is deployed with; empty means some of its own.
 	Key      sandbox.Secret
 	Instance string
+	// OlderKey is one that the Worker accepts, too; empty means none.
+	OlderKey sandbox.Secret
 	// Image is what sandboxes run; empty means busybox with the guest.
 	Image string
 	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
@@ -100,7 +102,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	name := "test-" + sandbox.RandomIDs(8)
 	config, err := json.Marshal(map[string]string{
-		"check": milliseconds(cfg.Check), "name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
+		"check": milliseconds(cfg.Check), "name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "older": string(cfg.OlderKey), "instance": s.Instance, "image": cfg.Image,
 		"sidecar": sidecar(t), "engine": engine(t),
 	})
 	if err != nil {

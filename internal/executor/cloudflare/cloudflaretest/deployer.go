@@ -66,9 +66,9 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 		}
 		have.server.Stop()
 	}
-	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, Instance: d.account})
+	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, OlderKey: dep.OlderKey, Instance: d.account})
 	made := &site{server: server, Site: cloudflare.Site{
-		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: cloudflare.KeyDigest(dep.SigningKey),
+		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: dep.KeysDigest(),
 		Variables: dep.Variables, Image: dep.Image, Resources: dep.Resources, MaxInstances: dep.MaxInstances, RolloutGrace: dep.RolloutGrace,
 	}}
 	d.sites[dep.Name] = made

@@ -11,8 +11,8 @@ import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { cpuOf, type Result } from "./frames";
 import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
-import { deadline, parseSettings, parseTimes, type Settings, type Times } from "./settings";
-import { authenticate, Chunks, wholeBody } from "./signature";
+import { deadline, parseSettings, withoutSecrets, parseTimes, type Settings, type Times } from "./settings";
+import { authenticate, Chunks, keysOf, wholeBody } from "./signature";
 import { type Cause, type Row, Store, type Told } from "./store";
 
 export class Sandbox extends DurableObject<Env> {
@@ -58,7 +58,7 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private async route(request: Request): Promise<Response> {
-    const signed = await authenticate(request, this.env.SIGNING_KEY, Date.now());
+    const signed = await authenticate(request, keysOf(this.env), Date.now());
     const path = parsePath(request);
     await this.notice();
     switch (`${request.method} ${path.verb}`) {
@@ -118,6 +118,7 @@ export class Sandbox extends DurableObject<Env> {
   private async endWhatIsDue(): Promise<void> {
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.ending(() => this.rest(due.cause));
+    if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
     if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
     await this.tell();
     const purgeAt = this.store.purgeAt();
@@ -400,7 +401,7 @@ export class Sandbox extends DurableObject<Env> {
   private standsAs(row: Row) {
     const last = this.store.lastPeriod();
     return {
-      settings: row.settings,
+      settings: withoutSecrets(row.settings),
       state: last?.stopped_at === null ? "running" : "stopped",
       created_at: row.created_at,
       used_at: row.used_at,
@@ -432,7 +433,7 @@ export class Sandbox extends DurableObject<Env> {
     const [ledger = "", sandbox = ""] = told.name.split("/");
     try {
       if (row === null) await this.data.remove(told.name);
-      await this.copy.put(ledger, sandbox, row === null ? null : copied(this.standsAs(row)), this.lease(told));
+      await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), this.lease(told));
     } catch (error) {
       this.store.owe();
       throw new Failure("unavailable", `sandbox ${sandbox}: tell D1 and R2 how it stands: ${text(error)} (retry)`);
@@ -498,11 +499,6 @@ function expiry({ settings, used_at }: Row): number {
 
 function nameOf(path: Path): string {
   return `${path.ledger}/${path.sandbox}`;
-}
-
-// copied is how a sandbox stands without what only its own processes need, which may be large.
-function copied<T extends { settings: Settings }>(view: T) {
-  return { ...view, settings: { ...view.settings, env: {}, config: "" } };
 }
 
 // changes reports whether a run may change what lies in /data.

@@ -1,7 +1,7 @@
 // What a Durable Object knows of its sandbox when it is thrown out of memory: its settings, its periods, when
 // it was used, and what it runs. Every method is synchronous, so none sees half of another.
 
-import { deadline, type Settings } from "./settings";
+import { deadline, type Settings, withoutSecrets } from "./settings";
 
 // Cause says why a container stopped.
 export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
@@ -101,12 +101,19 @@ export class Store {
     this.sql.exec(`DELETE FROM owed`);
   }
 
+  // forgetSecrets removes what a sandbox that never starts again does not need.
+  forgetSecrets(): void {
+    const row = this.row();
+    if (row !== null && (row.settings.config !== "" || Object.keys(row.settings.env).length > 0)) this.setSettings(withoutSecrets(row.settings));
+  }
+
   setReady(): void {
     this.sql.exec(`UPDATE sandbox SET ready = 1`);
   }
 
-  // remove forgets the sandbox, and keeps its periods for a while.
+  // remove forgets the sandbox and its secrets, and keeps its periods for a while.
   remove(now: number): void {
+    this.forgetSecrets();
     this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
