@@ -57,6 +57,8 @@ type Deployer interface {
 	// at least; a Worker that has no route yet has no URL. The executor asks each of them for its sandboxes,
 	// so one that is left out would have them taken for gone.
 	List(ctx context.Context, ledgerID string) ([]Site, error)
+	// Doubt says that a Worker does not answer where List says: the next List asks Cloudflare again.
+	Doubt(name string)
 	// Metered returns what Cloudflare has counted of a deployment's containers, those that it needs to run them
 	// included, on each UTC day from from to before to. Errors: NotFound, when it has no container application.
 	Metered(ctx context.Context, name string, from, to time.Time) ([]sandbox.Metered, error)

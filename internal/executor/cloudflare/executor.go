@@ -60,6 +60,9 @@ type Executor struct {
 	account string     // "" until Cloudflare has answered for it
 	workers map[string]*deployed
 	rings   map[string]*keyring // by deployment
+	sites   map[string]*sites   // by ledger
+	// deployed counts what makes sites stale.
+	deployed int
 }
 
 // deployed is a deployment as it was last seen.
@@ -85,10 +88,13 @@ func New(cfg Config) (*Executor, error) {
 	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
 	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newClient()
 	}
-	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed), rings: make(map[string]*keyring)}
+	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed), rings: make(map[string]*keyring), sites: make(map[string]*sites)}
 	e.Guests = helper.New(sandbox.Cloudflare, e.help)
 	return e, nil
 }
@@ -190,6 +196,8 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.workers[s.Name] = d
+	clear(e.sites) // it may be new
+	e.deployed++
 	return d, nil
 }
 
@@ -197,6 +205,8 @@ func (e *Executor) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.workers, name)
+	clear(e.sites)
+	e.deployed++
 }
 
 // find returns the deployment of an environment. Errors: NotFound where there is none.

@@ -55,6 +55,8 @@ func (s *stub) set(environment string, state sandbox.State) {
 
 func (s *stub) Account(context.Context) (string, error) { return "account", nil }
 
+func (s *stub) Doubt(string) {}
+
 func (s *stub) List(context.Context, string) ([]cloudflare.Site, error) { return s.sites, nil }
 
 func stubExecutor(t *testing.T, d cloudflare.Deployer) *cloudflare.Executor {

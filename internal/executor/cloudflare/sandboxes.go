@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -168,9 +169,9 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	if err != nil {
 		return nil, err
 	}
-	sites, err := e.deployer.List(ctx, ledgerID)
+	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	lists := make([][]sandbox.Observation, len(sites))
 	errs := make([]error, len(sites))
@@ -192,12 +193,13 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 			missing[sites[i].Name] = err
 		}
 	}
+	if ctx.Err() != nil {
+		return nil, unavailable(ctx.Err())
+	}
+	e.silent(ledgerID, slices.Collect(maps.Keys(missing)))
 	all := slices.Concat(lists...)
 	if len(missing) == 0 {
 		return all, nil
-	}
-	if ctx.Err() != nil {
-		return nil, unavailable(ctx.Err())
 	}
 	return all, &sandbox.PartialError{Missing: missing, NameOf: func(id string) string { return DeploymentName(ledgerID, id) }}
 }
@@ -294,10 +296,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	if e.cfg.Now != nil {
-		now = e.cfg.Now()
-	}
+	now := e.cfg.Now()
 	checks := make([]sandbox.AuditCheck, 0, len(list))
 	for _, o := range list {
 		c := sandbox.AuditCheck{

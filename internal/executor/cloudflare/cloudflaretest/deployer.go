@@ -98,6 +98,9 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 	return all, nil
 }
 
+// Doubt implements cloudflare.Deployer: nothing is kept here.
+func (d *Deployer) Doubt(string) {}
+
 // Metered implements cloudflare.Deployer: nobody counts here.
 func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]sandbox.Metered, error) {
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
