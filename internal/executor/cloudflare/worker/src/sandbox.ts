@@ -118,6 +118,7 @@ export class Sandbox extends DurableObject<Env> {
   private async endWhatIsDue(): Promise<void> {
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.ending(() => this.rest(due.cause));
+    if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
     if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
     if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
     await this.tell();
@@ -307,9 +308,8 @@ export class Sandbox extends DurableObject<Env> {
   private async endRun(id: string): Promise<void> {
     if (!this.store.endRun(id)) return;
     await this.box.notice();
-    this.store.use(Date.now());
-    this.store.owe();
-    await Promise.all([this.arm(), this.tell()]);
+    this.store.use(Date.now()); // the next alarm tells D1: a command costs no rows there
+    await this.arm();
   }
 
   // notRun says why the container did not run the guest.
