@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -20,7 +21,9 @@ type inventory struct {
 	instance string
 	began    ledger.Time // before anything was listed
 
-	listed  []sandbox.Observation
+	listed []sandbox.Observation
+	// partial says which environments did not answer: nothing is known of what they have. nil: all did.
+	partial *sandbox.PartialError
 	objects []sandbox.Leftover
 	// unlisted says why objects could not be listed: then nothing is destroyed.
 	unlisted error
@@ -50,7 +53,7 @@ func (e *Engine) takeInventory(ctx context.Context, b sandbox.Backend) (*invento
 	if err := x.recognize(bounded, v.instance); err != nil { // it may have lost the witness since
 		return nil, err
 	}
-	if v.listed, err = x.List(bounded, e.store.ID()); err != nil {
+	if v.listed, err = x.List(bounded, e.store.ID()); err != nil && !errors.As(err, &v.partial) {
 		return nil, err
 	}
 	v.objects, v.unlisted = x.Leftovers(bounded, e.store.ID())
@@ -64,12 +67,34 @@ func (e *Engine) takeInventory(ctx context.Context, b sandbox.Backend) (*invento
 	return v, err
 }
 
+// unanswered returns why an environment did not answer, nil for one that did.
+func (v *inventory) unanswered(environmentID string) error {
+	if v.partial == nil {
+		return nil
+	}
+	return v.partial.Of(environmentID)
+}
+
+// answered leaves out the sandboxes of environments that did not answer: what is unknown is neither right nor gone.
+func (v *inventory) answered(rows []ledger.Sandbox) []ledger.Sandbox {
+	return slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return v.unanswered(s.EnvironmentID) != nil })
+}
+
+// failure names the environments that did not answer, nil where all did.
+func (v *inventory) failure() error {
+	if v.partial == nil {
+		return nil
+	}
+	return v.partial
+}
+
 // surveyPage bounds the rows that a survey holds in memory, and those that it changes at once.
 const surveyPage = 500
 
 var errUnread = sandbox.Errorf(sandbox.Internal, "leasing: the rows were not read before a sweep")
 
-// eachPage visits all rows of the instance that are not confirmed gone, a page at a time. An error
+// eachPage visits the rows of the instance that are not confirmed gone, a page at a time, without those of which
+// nothing was listed. An error
 // of visit ends nothing.
 func (v *inventory) eachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error {
 	var failed error
@@ -85,11 +110,14 @@ func (v *inventory) eachPage(ctx context.Context, visit func(rows []ledger.Sandb
 		for i := range rows {
 			v.known[rows[i].ID], v.has[rows[i].ID], v.uses[rows[i].EnvironmentID] = true, true, true
 		}
-		failed = errors.Join(failed, visit(rows))
-		if len(rows) < surveyPage {
+		last := len(rows) < surveyPage
+		if !last {
+			after = rows[len(rows)-1].ID
+		}
+		failed = errors.Join(failed, visit(v.answered(rows)))
+		if last {
 			return failed
 		}
-		after = rows[len(rows)-1].ID
 	}
 }
 
@@ -113,7 +141,7 @@ func (v *inventory) strays(tx *ledger.Tx) ([]stray, error) {
 		}
 	}
 	for _, l := range v.objects {
-		inUse := v.has[l.SandboxID] || l.SandboxID == "" && v.uses[l.EnvironmentID]
+		inUse := v.has[l.SandboxID] || l.SandboxID == "" && v.uses[l.EnvironmentID] || v.unanswered(l.EnvironmentID) != nil
 		if !inUse {
 			found = append(found, v.leftover(l))
 		}

@@ -36,6 +36,7 @@ func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Swe
 func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, v *inventory, dry bool) sandbox.InstanceSweep {
 	found := sandbox.InstanceSweep{Backend: b, Instance: v.instance, Findings: []sandbox.SweepFinding{}}
 	drifted, err := v.differences(ctx)
+	err = errors.Join(v.failure(), err)
 	found.Findings = append(found.Findings, drifted...)
 	var strays []swept
 	if dry {

@@ -13,7 +13,8 @@ import (
 
 // Survey compares everything on a backend's instance with the ledger: each living sandbox is
 // looked at, what it uses is sampled, and what carries our ledger's label and is wanted by no row is
-// destroyed on the second look (see sweep). What sandboxes go out through is mended. Unreachable is an error, and never an observation.
+// destroyed on the second look (see sweep). What sandboxes go out through is mended. Unreachable is an error, and never an
+// observation. An environment that does not answer is named by the error, and keeps no other from being looked at.
 func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	v, err := e.takeInventory(ctx, b)
 	if err != nil {
@@ -22,7 +23,7 @@ func (e *Engine) Survey(ctx context.Context, b sandbox.Backend) error {
 	looked := e.lookAtAll(ctx, v)
 	mended := v.mend(ctx)
 	_, swept := v.sweep(ctx)
-	return errors.Join(looked, mended, swept)
+	return errors.Join(v.failure(), looked, mended, swept)
 }
 
 // samplers bounds the readings of usage that are waited for at once: an engine answers all who

@@ -194,7 +194,7 @@ func (v *inventory) resolve(ctx context.Context, strays []stray) error {
 	}
 	resolved := make(map[int64]string)
 	for _, f := range v.open {
-		if (f.Kind != sandbox.DriftOrphan && f.Kind != sandbox.DriftLeftover) || still[f.ID] {
+		if (f.Kind != sandbox.DriftOrphan && f.Kind != sandbox.DriftLeftover) || still[f.ID] || v.unanswered(f.EnvironmentID) != nil {
 			continue
 		}
 		resolved[f.ID] = resolvedAway

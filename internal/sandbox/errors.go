@@ -3,6 +3,9 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 )
 
 // Code says what kind of failure an error is, so that callers can decide without
@@ -190,3 +193,28 @@ func IsRetryable(err error) bool {
 		return false
 	}
 }
+
+// PartialError is the error of a List that not every environment has answered. Its code is Unavailable.
+type PartialError struct {
+	// Missing says why each environment did not answer, by the name that its backend has for it. It is not empty.
+	Missing map[string]error
+	// NameOf returns the name that the backend has for an environment.
+	NameOf func(environmentID string) string
+}
+
+// Of returns why an environment did not answer, nil for one that did.
+func (p *PartialError) Of(environmentID string) error { return p.Missing[p.NameOf(environmentID)] }
+
+// Error implements error.
+func (p *PartialError) Error() string {
+	lines := make([]string, 0, len(p.Missing))
+	for _, name := range slices.Sorted(maps.Keys(p.Missing)) {
+		lines = append(lines, fmt.Sprintf("environment %s does not answer: %v", name, p.Missing[name]))
+	}
+	return strings.Join(lines, "; ")
+}
+
+// Unwrap gives the error its code.
+func (p *PartialError) Unwrap() error { return &Error{Code: Unavailable, Err: errUnanswered} }
+
+var errUnanswered = errors.New("some environments do not answer")

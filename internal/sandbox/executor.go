@@ -259,7 +259,8 @@ type Observer interface {
 	// Inspect looks at one sandbox. Errors: NotFound.
 	Inspect(ctx context.Context, h Handle) (Observation, error)
 	// List returns every sandbox on this instance that carries the ledger's label. One that hangs delays it by
-	// seconds, and is in it (Observation.Hangs).
+	// seconds, and is in it (Observation.Hangs). Where some environments do not answer it returns the sandboxes of
+	// the others and a *PartialError: nothing is known of what is missing then.
 	List(ctx context.Context, ledgerID string) ([]Observation, error)
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)
@@ -270,6 +271,7 @@ type Observer interface {
 	Incarnations(ctx context.Context, h Handle) ([]Incarnation, error)
 	// Watch calls changed with the id of each of the ledger's sandboxes whose state changes, until
 	// ctx ends or the connection breaks; then it returns why. ready is called once the watch is
-	// established: a List after it misses nothing. Hints only: the receiver looks for itself.
+	// established: a List after it misses nothing. Hints only: the receiver looks for itself. An environment that
+	// does not answer ends no watch: what has changed there is reported once it answers.
 	Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error
 }

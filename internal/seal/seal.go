@@ -83,7 +83,35 @@ func (k *Keys) Derive(purpose string) (sandbox.Secret, error) {
 	if err != nil {
 		return "", err
 	}
-	derived, err := hkdf.Key(sha256.New, keys[0].raw, nil, purpose, keySize)
+	return keys[0].derive(purpose)
+}
+
+// DeriveAll returns what Derive returns for each key of the file as it is now, the one that seals first: while keys are
+// rotated, what older ones have made still holds. Errors: as Seal.
+func (k *Keys) DeriveAll(purpose string) ([]sandbox.Secret, error) {
+	if k == nil {
+		return nil, errNoKey
+	}
+	if _, err := k.loadOrMake(); err != nil {
+		return nil, err
+	}
+	keys, err := k.load(true)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]sandbox.Secret, 0, len(keys))
+	for _, key := range keys {
+		derived, err := key.derive(purpose)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, derived)
+	}
+	return all, nil
+}
+
+func (k key) derive(purpose string) (sandbox.Secret, error) {
+	derived, err := hkdf.Key(sha256.New, k.raw, nil, purpose, keySize)
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Internal, "deriving a key: %w", err)
 	}

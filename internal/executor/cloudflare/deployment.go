@@ -14,6 +14,7 @@ const (
 	BindingState      = "STATE"              // R2
 	BindingSigningKey = "SIGNING_KEY"        // a secret
 	BindingInstance   = "INSTANCE"           // plain text: the account's id
+	BindingOlderKey   = "SIGNING_KEY_OLDER"  // a secret that is there while keys are rotated
 	BindingKeyDigest  = "SIGNING_KEY_DIGEST" // plain text, for us: a secret cannot be read back
 
 	// ClassSandbox is the class of the Durable Objects.
@@ -56,6 +57,8 @@ type Deployer interface {
 	// at least; a Worker that has no route yet has no URL. The executor asks each of them for its sandboxes,
 	// so one that is left out would have them taken for gone.
 	List(ctx context.Context, ledgerID string) ([]Site, error)
+	// Doubt says that a Worker does not answer where List says: the next List asks Cloudflare again.
+	Doubt(name string)
 	// Metered returns what Cloudflare has counted of a deployment's containers, those that it needs to run them
 	// included, on each UTC day from from to before to. Errors: NotFound, when it has no container application.
 	Metered(ctx context.Context, name string, from, to time.Time) ([]sandbox.Metered, error)
@@ -88,6 +91,8 @@ type Deployment struct {
 	MaxInstances int
 	// SigningKey is what the Worker's callers sign with.
 	SigningKey sandbox.Secret
+	// OlderKey is one that the Worker accepts, too; "" for none.
+	OlderKey sandbox.Secret
 	// Variables are given to the Worker in plain text, beside those that each has. Their names must not be theirs.
 	Variables map[string]string
 	// RolloutGrace is how long a container that runs is left alone when Image or Resources change, in whole
@@ -121,7 +126,7 @@ type Site struct {
 
 	// What it was deployed with; zero where its part is missing.
 	ScriptDigest     string // as ScriptDigest returns it
-	SigningKeyDigest string // as KeyDigest returns it
+	SigningKeyDigest string // as Deployment.KeysDigest returns it
 	Variables        map[string]string
 	Image            string
 	Resources        sandbox.Resources

@@ -66,6 +66,14 @@ func KeyDigest(key sandbox.Secret) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
+// KeysDigest tells the keys apart that a deployment accepts: the KeyDigest of each, the newest first, with commas.
+func (d Deployment) KeysDigest() string {
+	if d.OlderKey == "" {
+		return KeyDigest(d.SigningKey)
+	}
+	return KeyDigest(d.SigningKey) + "," + KeyDigest(d.OlderKey)
+}
+
 // Check returns what is wrong with a deployment. Errors: Invalid, naming the fields.
 func (d Deployment) Check() error {
 	if err := CheckDeploymentName(d.Name); err != nil {
@@ -82,7 +90,7 @@ func (d Deployment) Check() error {
 	must(d.MaxInstances >= 1, "max_instances", "must be at least 1, not %d", d.MaxInstances)
 	must(d.SigningKey != "", "signing_key", "must not be empty")
 	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace", "must be whole seconds, 0 or more, not %s", d.RolloutGrace)
-	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingInstance, BindingKeyDigest} {
+	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingOlderKey, BindingInstance, BindingKeyDigest} {
 		_, taken := d.Variables[name]
 		must(!taken, "variables", "must not have %s: the deployment sets it", name)
 	}
@@ -108,6 +116,8 @@ const (
 	minCPUMillis, maxCPUMillis = 1000, 4000
 	memoryPerCPU, maxMemoryMB  = 3072, 12288
 	maxDiskMB                  = 20000
+	// diskPerGiB is the disk that 1 GiB of memory allows, in MB.
+	diskPerGiB = 2000
 )
 
 func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
@@ -122,7 +132,8 @@ func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
 	least := max(r.CPUMillis, minCPUMillis) * memoryPerCPU / 1000
 	must(r.CPUMillis >= minCPUMillis && r.CPUMillis <= maxCPUMillis, "cpu_millis", "must be between %d and %d on Cloudflare, not %d; smaller only as a named size", minCPUMillis, maxCPUMillis, r.CPUMillis)
 	must(r.MemoryMB >= least && r.MemoryMB <= maxMemoryMB, "memory_mb", "must be between %d and %d on Cloudflare (3 GiB for each CPU), not %d; smaller only as a named size", least, maxMemoryMB, r.MemoryMB)
-	must(r.DiskMB >= 1 && r.DiskMB <= maxDiskMB, "disk_mb", "must be between 1 and %d on Cloudflare, not %d", maxDiskMB, r.DiskMB)
+	most := min(maxDiskMB, r.MemoryMB*diskPerGiB/1024)
+	must(r.DiskMB >= 1 && r.DiskMB <= most, "disk_mb", "must be between 1 and %d on Cloudflare (2 GB for each GiB of memory, at most 20 GB), not %d", most, r.DiskMB)
 	return f
 }
 
@@ -140,7 +151,7 @@ func (d Deployment) Differences(s Site) (all []sandbox.Difference) {
 	}
 	if !slices.Contains(s.Missing, PartWorker) {
 		differ("script", ScriptDigest(d.Script), s.ScriptDigest)
-		differ("signing_key", KeyDigest(d.SigningKey), cmp.Or(s.SigningKeyDigest, "absent"))
+		differ("signing_key", d.KeysDigest(), cmp.Or(s.SigningKeyDigest, "absent"))
 		if !maps.Equal(d.Variables, s.Variables) {
 			differ("variables", describeVariables(d.Variables), describeVariables(s.Variables))
 		}

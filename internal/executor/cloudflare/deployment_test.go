@@ -45,7 +45,7 @@ func TestADeploymentIsRefusedByTheNamesOfItsFields(t *testing.T) {
 	if err := wantedDeployment().Check(); err != nil {
 		t.Fatal(err)
 	}
-	custom := sandbox.Resources{CPUMillis: 2000, MemoryMB: 6144, DiskMB: 20000}
+	custom := sandbox.Resources{CPUMillis: 2000, MemoryMB: 6144, DiskMB: 12000}
 	for field, change := range map[string]func(*cloudflare.Deployment){
 		"":                     func(d *cloudflare.Deployment) { d.Resources = custom },
 		"name":                 func(d *cloudflare.Deployment) { d.Name = "production" },
@@ -57,8 +57,15 @@ func TestADeploymentIsRefusedByTheNamesOfItsFields(t *testing.T) {
 		"rollout_grace":        func(d *cloudflare.Deployment) { d.RolloutGrace = time.Millisecond },
 		"resources.memory_mb":  func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.MemoryMB = 4096 },
 		"resources.cpu_millis": func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.CPUMillis = 500 },
-		"resources.disk_mb":    func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.DiskMB = 20001 },
+		"resources.disk_mb":    func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.DiskMB = 12001 },
+		"resources.disk_mb ": func(d *cloudflare.Deployment) {
+			d.Resources = sandbox.Resources{CPUMillis: 1000, MemoryMB: 3072, DiskMB: 20000}
+		},
+		"resources.disk_mb  ": func(d *cloudflare.Deployment) {
+			d.Resources = sandbox.Resources{CPUMillis: 4000, MemoryMB: 12288, DiskMB: 20001}
+		},
 	} {
+		field = strings.TrimSpace(field)
 		d := wantedDeployment()
 		change(&d)
 		if err := d.Check(); (field == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), "; "+field+": ")) {

@@ -18,7 +18,7 @@
 // # What is kept
 //
 // A container's disk ends with it. /data alone is kept: it is packed into an object in R2 when a command or a
-// transfer has ended well and has changed it, before its caller hears of that, so that a crash loses one turn at
+// transfer has ended and has changed it, before its caller hears of that, so that a crash loses one turn at
 // most; and before a container is stopped, once its programs have ended. Before the first command of every start it
 // is unpacked. Whether it has changed the guest tells with each result, by a fingerprint that reads no file. While
 // it is packed every process stands still and no command begins, so that it is one moment's. It may have 512 MiB: a
@@ -31,8 +31,8 @@
 // # The copy
 //
 // Nobody can list Durable Objects by name, or ask one without waking it: so each writes how its sandbox stands to
-// D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and use;
-// what fails is tried again by the alarm. Beside it stands sandbox_leases, a row for each agent in an environment,
+// D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and renewal;
+// an alarm tells it of commands, and tries again what has failed. Beside it stands sandbox_leases, a row for each agent in an environment,
 // which nothing here reads: the ledger decides, and the row is for whoever wants to see leases in Cloudflare.
 //
 // # One guest on both backends
@@ -57,4 +57,14 @@
 // Three things end a container: the guest, at the deadline, with the clock of its machine; the Durable Object's
 // alarm, at the deadline, when it was not used for its ttl or for sleep_after; and whoever asks. A sandbox whose
 // deadline or ttl has passed never starts again. The first word about a stop stands in its period.
+//
+// The platform ends a container a while after its Durable Object was last active. That while is set at each start, by
+// each new object and at each alarm, and an alarm comes three times in it (worker/src/container.ts). No monitor() is
+// pending while an object waits: it would be billed for that. So a container that ends by itself is found by the next
+// request or alarm, and its period ends at the last proof of life.
+//
+// # Keys
+//
+// A Worker accepts two keys while they are rotated (keyring.go), and answers name them. A request that it refuses is
+// signed with the next key.
 package cloudflare

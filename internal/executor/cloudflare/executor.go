@@ -31,6 +31,9 @@ type Config struct {
 	// MasterKey is what the keys of the Workers are made of, which are kept nowhere: with another one no
 	// Worker that was deployed before answers, until its environment is provisioned again.
 	MasterKey sandbox.Secret
+	// MasterKeys takes the place of MasterKey where keys are rotated: it returns those that hold now, the newest first.
+	// Workers are deployed with the first two, and asked with the newest that they accept.
+	MasterKeys func() ([]sandbox.Secret, error)
 	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
 	MaxInstances int
 	// RolloutGrace is how long a sandbox that runs is left alone when its environment gets another image or
@@ -56,6 +59,10 @@ type Executor struct {
 	mu      sync.Mutex // guards what follows
 	account string     // "" until Cloudflare has answered for it
 	workers map[string]*deployed
+	rings   map[string]*keyring // by deployment
+	sites   map[string]*sites   // by ledger
+	// deployed counts what makes sites stale.
+	deployed int
 }
 
 // deployed is a deployment as it was last seen.
@@ -71,17 +78,23 @@ var (
 
 // New returns an executor for the account of a Deployer. It does not connect. Errors: Invalid.
 func New(cfg Config) (*Executor, error) {
-	if cfg.Deployer == nil || cfg.MasterKey == "" {
+	if cfg.MasterKeys == nil && cfg.MasterKey != "" {
+		cfg.MasterKeys = func() ([]sandbox.Secret, error) { return []sandbox.Secret{cfg.MasterKey}, nil }
+	}
+	if cfg.Deployer == nil || cfg.MasterKeys == nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: there must be a deployer and a master key")
 	}
 	cfg.MaxInstances = cmp.Or(cfg.MaxInstances, DefaultMaxInstances)
 	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
 	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newClient()
 	}
-	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed)}
+	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed), rings: make(map[string]*keyring), sites: make(map[string]*sites)}
 	e.Guests = helper.New(sandbox.Cloudflare, e.help)
 	return e, nil
 }
@@ -135,11 +148,39 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 	return nil
 }
 
-// keyOf returns the signing key of a deployment.
-func (e *Executor) keyOf(name string) sandbox.Secret {
-	h := hmac.New(sha256.New, []byte(e.cfg.MasterKey))
-	_, _ = h.Write([]byte("signing key of " + name)) // a hash does not fail
-	return sandbox.Secret(hex.EncodeToString(h.Sum(nil)))
+// keysOf returns the signing keys of a deployment, the newest first.
+func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
+	masters, err := e.cfg.MasterKeys()
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w", err)
+	}
+	all := make([]sandbox.Secret, len(masters))
+	for i, master := range masters {
+		h := hmac.New(sha256.New, []byte(master))
+		_, _ = h.Write([]byte("signing key of " + name)) // a hash does not fail
+		all[i] = sandbox.Secret(hex.EncodeToString(h.Sum(nil)))
+	}
+	return all, nil
+}
+
+// line returns a line to the Worker of a site. All lines to one share their keyring, which has the keys that hold now.
+func (e *Executor) line(s Site) (*Worker, error) {
+	keys, err := e.keysOf(s.Name)
+	e.mu.Lock()
+	ring := e.rings[s.Name]
+	switch {
+	case ring == nil && err != nil:
+		e.mu.Unlock()
+		return nil, err
+	case ring == nil:
+		ring = newKeyring(keys)
+		e.rings[s.Name] = ring
+	case err == nil: // else those that held before
+		ring.set(keys)
+	}
+	e.mu.Unlock()
+	ring.prefer(s.SigningKeyDigest)
+	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
 }
 
 // learn notes a site. One without a Worker that answers gives NotFound.
@@ -147,7 +188,7 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	if s.URL == "" {
 		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
 	}
-	w, err := NewWorker(WorkerConfig{URL: s.URL, Key: e.keyOf(s.Name), HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+	w, err := e.line(s)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +196,8 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.workers[s.Name] = d
+	clear(e.sites) // it may be new
+	e.deployed++
 	return d, nil
 }
 
@@ -162,6 +205,8 @@ func (e *Executor) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.workers, name)
+	clear(e.sites)
+	e.deployed++
 }
 
 // find returns the deployment of an environment. Errors: NotFound where there is none.

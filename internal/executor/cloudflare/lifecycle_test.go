@@ -1,7 +1,10 @@
 package cloudflare_test
 
 import (
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +28,7 @@ func testLifecycle(w *world) {
 		"a renewal brings back what ended by its ttl": renewalBringsBack,
 		"it ends at its deadline whatever it runs":    endsAtDeadline,
 		"what it cannot be is refused":                refused,
+		"its secrets are in no answer":                secretsUntold,
 	})
 }
 
@@ -258,4 +262,48 @@ func refused(w *world) {
 			w.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+func secretsUntold(w *world) {
+	const secret = "correct-horse-battery"
+	spec := w.spec()
+	spec.Env, spec.Config = map[string]string{"PASSWORD": secret}, []byte(`{"password":"`+secret+`"}`)
+	told := ""
+	seen := tamper(func(*http.Request) {})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: eavesdropper{seen, &told}}})
+	w.must(err)
+	w.must(x.Spawn(w.Context(), spec, cloudflare.Limits{}))
+	_, err = x.Inspect(w.Context(), spec.Handle)
+	w.must(err)
+	if got := w.sh(spec.Handle, "echo $PASSWORD; cat /workspace/config.json"); got != secret+"\n"+string(spec.Config) {
+		w.Errorf("the sandbox has %q", got)
+	}
+	w.must(x.Sleep(w.Context(), spec.Handle))
+	w.must(x.Wake(w.Context(), spec.Handle))
+	if got := w.sh(spec.Handle, "echo $PASSWORD"); got != secret+"\n" {
+		w.Errorf("woken the sandbox has %q", got)
+	}
+	_, err = x.List(w.Context(), w.server.Instance, spec.LedgerID)
+	w.must(err)
+	w.must(x.Kill(w.Context(), spec.Handle))
+	if told == "" || strings.Contains(told, secret) {
+		w.Errorf("it is told: %s", told)
+	}
+}
+
+// eavesdropper keeps every answer.
+type eavesdropper struct {
+	http.RoundTripper
+	all *string
+}
+
+func (e eavesdropper) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(answer.Body)
+	*e.all += string(body)
+	answer.Body = io.NopCloser(strings.NewReader(string(body)))
+	return answer, err
 }

@@ -30,7 +30,8 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 				ID   string   `json:"id"`
 				View standing `json:"view"`
 			} `json:"sandboxes"`
-			More bool `json:"more"`
+			More bool   `json:"more"`
+			Keys string `json:"keys"`
 		}
 		err := w.call(ctx, request{
 			method: http.MethodGet, path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) + "/sandboxes?after=" + after,
@@ -39,6 +40,7 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 		if err != nil {
 			return nil, err
 		}
+		w.signer.keys.prefer(page.Keys)
 		for _, s := range page.Sandboxes {
 			after = s.ID
 			all = append(all, Listed{s.ID, s.View.decode()})

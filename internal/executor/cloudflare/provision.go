@@ -40,9 +40,17 @@ func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.Environme
 		return Deployment{}, err
 	}
 	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
+	keys, err := e.keysOf(name)
+	if err != nil {
+		return Deployment{}, err
+	}
+	var older sandbox.Secret
+	if len(keys) > 1 {
+		older = keys[1]
+	}
 	return Deployment{
 		Name: name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
-		SigningKey: e.keyOf(name), RolloutGrace: e.cfg.RolloutGrace,
+		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace,
 	}, nil
 }
 

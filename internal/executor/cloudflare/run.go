@@ -76,7 +76,8 @@ func (w *Worker) request(ctx context.Context, h sandbox.Handle, call helper.Call
 	if err != nil {
 		return wire.Result{}, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
 	}
-	chunks := &chunkWriter{w: sent, signer: w.signer, previous: w.signer.sign(req, contentChunks)}
+	signer := w.signer.pinned()
+	chunks := &chunkWriter{w: sent, signer: signer, previous: signer.sign(req, contentChunks)}
 	// A connection is not used again: what a run has not read of its input is in the way of the next request.
 	// The end of the answer would wait for the end of the request, too.
 	req.Close = true

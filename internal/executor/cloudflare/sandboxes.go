@@ -2,8 +2,13 @@ package cloudflare
 
 import (
 	"context"
+	"errors"
 	"io"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -155,40 +160,70 @@ func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 	return all, nil
 }
 
-// List implements sandbox.Observer: it asks the Worker of each of the ledger's deployments.
+// listers bounds the Workers that are asked for their sandboxes at once.
+const listers = 16
+
+// List implements sandbox.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no other.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
 	instance, err := e.Instance(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sites, err := e.deployer.List(ctx, ledgerID)
+	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
-	var all []sandbox.Observation
-	for _, s := range sites {
+	lists := make([][]sandbox.Observation, len(sites))
+	errs := make([]error, len(sites))
+	var group errgroup.Group
+	group.SetLimit(listers)
+	for i, s := range sites {
 		if s.URL == "" { // nothing was ever asked of it
 			continue
 		}
-		w, err := NewWorker(WorkerConfig{URL: s.URL, Key: e.keyOf(s.Name), HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+		group.Go(func() error {
+			lists[i], errs[i] = e.listOne(ctx, s, instance, ledgerID)
+			return nil // it is reported beside the others
+		})
+	}
+	_ = group.Wait() // errs has all of them
+	missing := map[string]error{}
+	for i, err := range errs {
 		if err != nil {
-			return nil, err
+			missing[sites[i].Name] = err
 		}
-		list, err := w.List(ctx, instance, ledgerID)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range list {
-			h := sandbox.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
-			all = append(all, observation(h, l.Standing))
-		}
+	}
+	if ctx.Err() != nil {
+		return nil, unavailable(ctx.Err())
+	}
+	e.silent(ledgerID, slices.Collect(maps.Keys(missing)))
+	all := slices.Concat(lists...)
+	if len(missing) == 0 {
+		return all, nil
+	}
+	return all, &sandbox.PartialError{Missing: missing, NameOf: func(id string) string { return DeploymentName(ledgerID, id) }}
+}
+
+func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]sandbox.Observation, error) {
+	w, err := e.line(s)
+	if err != nil {
+		return nil, err
+	}
+	list, err := w.List(ctx, instance, ledgerID)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]sandbox.Observation, 0, len(list))
+	for _, l := range list {
+		h := sandbox.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
+		all = append(all, observation(h, l.Standing))
 	}
 	return all, nil
 }
 
 // Watch implements sandbox.Observer by looking again and again: Cloudflare tells nobody.
 func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
-	before, err := e.look(ctx, ledgerID)
+	before, err := e.look(ctx, ledgerID, nil)
 	if err != nil {
 		return err
 	}
@@ -199,7 +234,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 			return ctx.Err()
 		case <-time.After(e.cfg.Poll):
 		}
-		now, err := e.look(ctx, ledgerID)
+		now, err := e.look(ctx, ledgerID, before)
 		if err != nil {
 			return err
 		}
@@ -219,21 +254,29 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 
 // seen is what Watch tells changes by: a start anew changes it, too.
 type seen struct {
-	state     sandbox.State
-	startedAt time.Time
+	environment string
+	state       sandbox.State
+	startedAt   time.Time
 }
 
-func (e *Executor) look(ctx context.Context, ledgerID string) (map[string]seen, error) {
+// look lists what there is. Of an environment that does not answer it returns what was there before.
+func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]seen) (map[string]seen, error) {
 	list, err := e.List(ctx, ledgerID)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var partial *sandbox.PartialError
+	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
 	all := make(map[string]seen, len(list))
+	for id, was := range before {
+		if partial != nil && partial.Of(was.environment) != nil {
+			all[id] = was
+		}
+	}
 	for _, o := range list {
-		all[o.SandboxID] = seen{o.State, o.StartedAt}
+		all[o.SandboxID] = seen{o.EnvironmentID, o.State, o.StartedAt}
 	}
 	return all, nil
 }
@@ -253,10 +296,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	if e.cfg.Now != nil {
-		now = e.cfg.Now()
-	}
+	now := e.cfg.Now()
 	checks := make([]sandbox.AuditCheck, 0, len(list))
 	for _, o := range list {
 		c := sandbox.AuditCheck{

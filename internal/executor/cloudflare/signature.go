@@ -24,10 +24,15 @@ const (
 	maxChunk = 64 << 10
 )
 
-// signer signs requests with a Worker's key.
+// signer signs requests with a key that a Worker accepts.
 type signer struct {
-	key []byte
-	now func() time.Time
+	keys *keyring
+	now  func() time.Time
+}
+
+// pinned returns a signer that keeps its key, for a body whose chunks follow on each other.
+func (s signer) pinned() signer {
+	return signer{&keyring{keys: [][]byte{s.keys.current()}}, s.now}
 }
 
 // sign binds a request to method, path, time and content, and returns the signature.
@@ -48,7 +53,7 @@ func (s signer) signBody(r *http.Request, body []byte) {
 }
 
 func (s signer) mac(parts ...[]byte) []byte {
-	h := hmac.New(sha256.New, s.key)
+	h := hmac.New(sha256.New, s.keys.current())
 	for _, p := range parts {
 		_, _ = h.Write(p) // a hash does not fail
 	}

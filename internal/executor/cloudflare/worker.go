@@ -32,6 +32,8 @@ type WorkerConfig struct {
 	URL string
 	// Key is what requests are signed with, the Worker's secret SIGNING_KEY.
 	Key sandbox.Secret
+	// keys takes the place of Key; nil means a keyring of it alone.
+	keys *keyring
 	// HTTP carries the requests; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client
 	// Now returns the time that signatures hold from; nil means time.Now.
@@ -52,7 +54,10 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: the Worker's address %q is no http or https URL", cfg.URL)
 	}
-	if cfg.Key == "" {
+	if cfg.keys == nil && cfg.Key != "" {
+		cfg.keys = newKeyring([]sandbox.Secret{cfg.Key})
+	}
+	if cfg.keys == nil || cfg.keys.size() == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: Worker %s: there is no key to sign requests with", cfg.URL)
 	}
 	if cfg.HTTP == nil {
@@ -61,7 +66,7 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	w := &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{[]byte(cfg.Key), cfg.Now}, http: cfg.HTTP}
+	w := &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{cfg.keys, cfg.Now}, http: cfg.HTTP}
 	w.Guests = helper.New(sandbox.Cloudflare, w.help)
 	return w, nil
 }
@@ -76,9 +81,13 @@ func (w *Worker) Close() error {
 func (w *Worker) Instance(ctx context.Context) (string, error) {
 	var answer struct {
 		Instance string `json:"instance"`
+		Keys     string `json:"keys"`
 	}
-	err := w.call(ctx, request{method: http.MethodGet, path: "/v1/instance", what: "ask who answers"}, &answer)
-	return answer.Instance, err
+	if err := w.call(ctx, request{method: http.MethodGet, path: "/v1/instance", what: "ask who answers"}, &answer); err != nil {
+		return "", err
+	}
+	w.signer.keys.prefer(answer.Keys)
+	return answer.Instance, nil
 }
 
 // request is one call of the Worker.
@@ -129,8 +138,21 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// send sends a request and returns its answer once that is a success.
-func (w *Worker) send(ctx context.Context, r request, body []byte) (*http.Response, error) {
+// send sends a request and returns its answer once that is a success. What is refused with one key is sent with another.
+func (w *Worker) send(ctx context.Context, r request, body []byte) (answer *http.Response, err error) {
+	for range w.signer.keys.size() {
+		key := w.signer.keys.current()
+		answer, err = w.sendOnce(ctx, r, body)
+		var refused *refusedError
+		if !errors.As(err, &refused) {
+			return answer, err
+		}
+		w.signer.keys.refused(key)
+	}
+	return answer, err
+}
+
+func (w *Worker) sendOnce(ctx context.Context, r request, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, bytes.NewReader(body))
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
@@ -162,6 +184,13 @@ var codes = map[sandbox.Code]bool{
 	sandbox.Unavailable: true, sandbox.UnknownOutcome: true, sandbox.Failed: true, sandbox.Internal: true,
 }
 
+// refusedError is that of a request whose signature a Worker does not accept.
+type refusedError struct{ said string }
+
+func (e *refusedError) Error() string {
+	return "the Worker refused the signature: was it deployed with another key, or is this machine's clock wrong? (" + e.said + ")"
+}
+
 // refusal is the error of an answer that is no success.
 func refusal(r request, answer *http.Response) error {
 	var f struct {
@@ -176,7 +205,7 @@ func refusal(r request, answer *http.Response) error {
 	unreadable := json.Unmarshal(body, &f)
 	switch {
 	case unreadable == nil && f.Code == sandbox.Unauthenticated:
-		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %s: the Worker refused the signature: was it deployed with another key, or is this machine's clock wrong? (%s)", r.what, f.Message)
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %s: %w", r.what, &refusedError{f.Message})
 	case unreadable == nil && codes[f.Code]:
 		return sandbox.Errorf(f.Code, "cloudflare: %s: %s", r.what, f.Message).WithReason(f.Reason)
 	default: // the platform itself answers, in HTML

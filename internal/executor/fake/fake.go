@@ -6,6 +6,7 @@ package fake
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -67,6 +68,7 @@ type Executor struct {
 	mu        sync.Mutex // guards what follows
 	instance  string
 	boxes     map[string]*box
+	muted     map[string]error // why environments do not answer
 	spawned   map[string]int
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
@@ -122,7 +124,7 @@ func New(instance string, now func() time.Time) *Executor {
 		now = time.Now
 	}
 	return &Executor{
-		now: now, instance: instance, boxes: make(map[string]*box), spawned: make(map[string]int),
+		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error), spawned: make(map[string]int),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
 		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
@@ -380,10 +382,26 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 			if b.hung != nil {
 				o = sandbox.Observation{Handle: o.Handle, LeaseID: o.LeaseID, AgentDID: o.AgentDID, Generation: o.Generation, State: o.State, CreatedAt: o.CreatedAt, Hangs: true}
 			}
-			all = append(all, o)
+			if x.muted[o.EnvironmentID] == nil {
+				all = append(all, o)
+			}
 		}
 	}
+	if len(x.muted) > 0 {
+		return all, &sandbox.PartialError{Missing: maps.Clone(x.muted), NameOf: func(id string) string { return id }}
+	}
 	return all, nil
+}
+
+// Mute keeps an environment from answering with an error; nil lets it answer again.
+func (x *Executor) Mute(environmentID string, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err == nil {
+		delete(x.muted, environmentID)
+		return
+	}
+	x.muted[environmentID] = err
 }
 
 // Usage implements sandbox.Executor: a sandbox uses the CPU time that Burn adds.
@@ -463,7 +481,11 @@ func (x *Executor) enterBox(ctx context.Context, op Op, h sandbox.Handle) error 
 	if b, ok := x.boxes[h.SandboxID]; ok {
 		hung = b.hung
 	}
+	muted := x.muted[h.EnvironmentID]
 	x.mu.Unlock()
+	if muted != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "%s: sandbox %s: %w", op, h.SandboxID, muted)
+	}
 	if hung != nil {
 		select {
 		case <-hung:

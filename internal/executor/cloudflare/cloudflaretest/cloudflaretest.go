@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +38,14 @@ type Config struct {
 	// Key and Instance are what the Worker is deployed with; empty means some of its own.
 	Key      sandbox.Secret
 	Instance string
+	// OlderKey is one that the Worker accepts, too; empty means none.
+	OlderKey sandbox.Secret
 	// Image is what sandboxes run; empty means busybox with the guest.
 	Image string
 	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
 	Script string
+	// Check is how often a sandbox that is awake looks after itself; zero means as deployments do.
+	Check time.Duration
 }
 
 // Server is a Worker that runs.
@@ -97,7 +102,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	name := "test-" + sandbox.RandomIDs(8)
 	config, err := json.Marshal(map[string]string{
-		"name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "instance": s.Instance, "image": cfg.Image,
+		"check": milliseconds(cfg.Check), "name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "older": string(cfg.OlderKey), "instance": s.Instance, "image": cfg.Image,
 		"sidecar": sidecar(t), "engine": engine(t),
 	})
 	if err != nil {
@@ -111,6 +116,14 @@ func Start(t testing.TB, cfg Config) *Server {
 	t.Cleanup(s.Stop)
 	s.read()
 	return s
+}
+
+// milliseconds writes a duration for the Worker, "" for zero.
+func milliseconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
 // run starts the server; it ends with its standard input, which end closes.

@@ -66,9 +66,9 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 		}
 		have.server.Stop()
 	}
-	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, Instance: d.account})
+	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, OlderKey: dep.OlderKey, Instance: d.account})
 	made := &site{server: server, Site: cloudflare.Site{
-		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: cloudflare.KeyDigest(dep.SigningKey),
+		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: dep.KeysDigest(),
 		Variables: dep.Variables, Image: dep.Image, Resources: dep.Resources, MaxInstances: dep.MaxInstances, RolloutGrace: dep.RolloutGrace,
 	}}
 	d.sites[dep.Name] = made
@@ -97,6 +97,9 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 	}
 	return all, nil
 }
+
+// Doubt implements cloudflare.Deployer: nothing is kept here.
+func (d *Deployer) Doubt(string) {}
 
 // Metered implements cloudflare.Deployer: nobody counts here.
 func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]sandbox.Metered, error) {

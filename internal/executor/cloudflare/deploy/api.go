@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,12 +68,18 @@ func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, er
 		return false, ctx.Err()
 	}
 	if answer != nil && answer.StatusCode == http.StatusTooManyRequests {
-		return true, nil
+		return !blocked(answer), nil
 	}
 	if method, known := methodOf(answer, err); !known || method == http.MethodPost {
 		return false, nil
 	}
 	return retryablehttp.DefaultRetryPolicy(ctx, answer, err)
+}
+
+// blocked reports that the token has asked too often: everything is refused for longer than a call lasts.
+func blocked(answer *http.Response) bool {
+	wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+	return err == nil && time.Duration(wait)*time.Second >= callLimit/4
 }
 
 // Do implements the HTTP client of cloudflare-go.

@@ -63,7 +63,7 @@ type Config struct {
 	Grace time.Duration
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
-	// Now is what credentials of the registry hold from; nil means time.Now.
+	// Now is what credentials of the registry, and answers that are kept, hold from; nil means time.Now.
 	Now func() time.Time `json:"-"`
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
 	WaitMin, WaitMax time.Duration
@@ -99,6 +99,8 @@ type Deployer struct {
 	databases *d1.DatabaseService
 	buckets   *r2.BucketService
 	registry  *Registry
+	memory    memory
+	now       func() time.Time
 	// wait is how long the registry is waited for at first; 0 means as long as its client does.
 	wait   time.Duration
 	engine func() (image.Engine, error)
@@ -115,6 +117,9 @@ func New(cfg Config) (*Deployer, error) {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = BaseURL
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	cfg.BaseURL = strings.TrimSuffix(cfg.BaseURL, "/")
 	transport := newTransport(cfg)
 	options := []option.RequestOption{
@@ -130,6 +135,7 @@ func New(cfg Config) (*Deployer, error) {
 		wait:      cfg.WaitMin,
 		engine:    cfg.Engine,
 		guest:     cfg.Guest,
+		now:       cfg.Now,
 	}
 	d.registry = newRegistry(d, cfg)
 	return d, nil
@@ -146,7 +152,7 @@ func (d *Deployer) Close() error {
 
 // Account implements cloudflare.Deployer.
 func (d *Deployer) Account(ctx context.Context) (string, error) {
-	subdomain, err := d.subdomain(ctx)
+	subdomain, err := d.keptSubdomain(ctx)
 	if err == nil && subdomain == "" {
 		err = d.noSubdomain()
 	}
@@ -204,6 +210,7 @@ func (d *Deployer) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	defer d.Doubt(name)
 	for _, remove := range []func(context.Context, *standing) error{d.removeApplications, d.removeWorker, d.removeDatabase, d.removeBucket} {
 		if err := remove(ctx, s); err != nil && !isAbsent(err) {
 			return err

@@ -238,6 +238,7 @@ func TestALedgersDeploymentsAreListedWithWhereTheyAnswer(t *testing.T) {
 	w.deploy(b)
 	w.deploy(other)
 	w.request(http.MethodPost, "/workers/scripts/"+b.Name+"/subdomain", `{"enabled":false}`)
+	w.deployer.Doubt(b.Name)
 	sites, err := w.deployer.List(t.Context(), "ledgerofdeploy22")
 	w.must(err)
 	got := map[string]string{}

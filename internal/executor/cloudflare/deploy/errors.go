@@ -128,7 +128,7 @@ func (r *refusal) coded(was string, s step) error {
 	case denied:
 		return (&forbidden{was: was, missing: []Permission{s.needs}, err: r}).coded()
 	case r.status == http.StatusTooManyRequests:
-		code = sandbox.Unavailable
+		code, advice = sandbox.Unavailable, ": wait for five minutes; one token may make 1,200 calls in five minutes"
 	case r.says(wordBaseLimits, wordTotalLimits):
 		code, advice = sandbox.CapacityExceeded, ": the account's limits do not allow it: ask for fewer or smaller instances, or have the limits raised"
 	case r.says(wordNoImage, wordNoRegistry):

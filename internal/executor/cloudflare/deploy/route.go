@@ -55,6 +55,7 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 	}
 	r.Enabled = true // what reads may not have heard of it yet
 	s.worker.route = r
+	d.memory.keep(want.Name, r, d.now())
 	return nil
 }
 
@@ -62,7 +63,7 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 func (d *Deployer) List(ctx context.Context, ledgerID string) ([]cloudflare.Site, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	subdomain, err := d.subdomain(ctx)
+	subdomain, err := d.keptSubdomain(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (d *Deployer) sites(ctx context.Context, names []string, subdomain string) 
 	group.SetLimit(routesAtOnce)
 	for i, name := range names {
 		group.Go(func() error {
-			r, err := d.routeOf(ctx, name)
+			r, err := d.keptRoute(ctx, name)
 			all[i] = cloudflare.Site{Name: name, URL: r.url(name, subdomain)}
 			if isAbsent(err) {
 				return nil

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -108,7 +109,7 @@ func (w *worker) bind(b workers.ScriptVersionGetResponseResourcesBinding) {
 	case b.Name == cloudflare.BindingSandbox && kind == "durable_object_namespace":
 		w.class, w.namespace = b.ClassName, b.NamespaceID
 	case b.Name == cloudflare.BindingDatabase && kind == "d1":
-		w.database = b.DatabaseID
+		w.database = cmp.Or(b.DatabaseID, b.ID) // id is the older name
 	case b.Name == cloudflare.BindingState && kind == "r2_bucket":
 		w.bucket = b.BucketName
 	case b.Name == cloudflare.BindingSigningKey && kind == "secret_text":
@@ -153,7 +154,7 @@ func readScript(answer *http.Response) ([]byte, error) {
 func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment, s *standing) error {
 	w := s.worker
 	if w != nil && w.settings == s.settings() && w.scriptDigest == cloudflare.ScriptDigest(want.Script) &&
-		w.keyDigest == cloudflare.KeyDigest(want.SigningKey) && maps.Equal(w.variables, want.Variables) {
+		w.keyDigest == want.KeysDigest() && maps.Equal(w.variables, want.Variables) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -220,7 +221,7 @@ type updateStrategy struct {
 func (s *standing) metadata(want cloudflare.Deployment) metadata {
 	bindings := []map[string]string{
 		{"name": cloudflare.BindingInstance, "type": "plain_text", "text": s.account},
-		{"name": cloudflare.BindingKeyDigest, "type": "plain_text", "text": cloudflare.KeyDigest(want.SigningKey)},
+		{"name": cloudflare.BindingKeyDigest, "type": "plain_text", "text": want.KeysDigest()},
 	}
 	for _, name := range slices.Sorted(maps.Keys(want.Variables)) {
 		bindings = append(bindings, map[string]string{"name": name, "type": "plain_text", "text": want.Variables[name]})
@@ -230,6 +231,9 @@ func (s *standing) metadata(want cloudflare.Deployment) metadata {
 		map[string]string{"name": cloudflare.BindingState, "type": "r2_bucket", "bucket_name": want.Name},
 		map[string]string{"name": cloudflare.BindingDatabase, "type": "d1", "id": s.database},
 		map[string]string{"name": cloudflare.BindingSigningKey, "type": "secret_text", "text": string(want.SigningKey)})
+	if want.OlderKey != "" {
+		bindings = append(bindings, map[string]string{"name": cloudflare.BindingOlderKey, "type": "secret_text", "text": string(want.OlderKey)})
+	}
 	m := metadata{
 		MainModule: mainModule, Bindings: bindings, CompatibilityDate: cloudflare.CompatibilityDate, CompatibilityFlags: []string{},
 		Containers:         []map[string]string{{"name": want.Name, "class_name": cloudflare.ClassSandbox}},

@@ -106,6 +106,9 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_ALREADY_HAS_APPLICATION")
 	}
 	made.Configuration = made.Configuration.inFigures()
+	if a := made.Configuration.checkSize(made.MaxInstances); a != nil {
+		return *a
+	}
 	s.applications[made.ID] = made
 	if a := s.run(r, owner); a != nil {
 		delete(s.applications, made.ID)
@@ -123,12 +126,17 @@ func (s *Server) changeApplication(a *application, r *http.Request, body []byte)
 	if refused := read(body, &change); refused != nil {
 		return *refused
 	}
+	configured, most := a.Configuration, a.MaxInstances
 	if change.Configuration != nil {
-		a.Configuration = change.Configuration.inFigures()
+		configured = change.Configuration.inFigures()
 	}
 	if change.MaxInstances != nil {
-		a.MaxInstances = *change.MaxInstances
+		most = *change.MaxInstances
 	}
+	if refused := configured.checkSize(most); refused != nil {
+		return *refused
+	}
+	a.Configuration, a.MaxInstances = configured, most
 	if change.RolloutGracePeriod != nil {
 		a.RolloutGracePeriod = *change.RolloutGracePeriod
 	}

@@ -8,9 +8,11 @@
 //   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
 //   - a secret is never given back;
 //   - analytics tell of the usage of container applications what they were given;
-//   - the account's registry, which is at the API's own address, takes short-lived credentials only.
+//   - the account's registry, which is at the API's own address, takes short-lived credentials only;
+//   - 1,200 calls in five minutes block a token for the next five;
+//   - sizes, and what all instances of an application have together, are within Cloudflare's limits.
 //
-// What Cloudflare does beyond that is unproven by it: quotas, how long it takes until all of it knows of a
+// What Cloudflare does beyond that is unproven by it: other quotas, how long it takes until all of it knows of a
 // change, and what a rollout does.
 package localapi
 
@@ -69,6 +71,7 @@ type Server struct {
 	databases    map[string]string            // names by id
 	buckets      map[string]map[string][]byte // objects by bucket and key
 	counted      map[string][]Counted         // usage by name of application
+	quotas       map[string]*quota            // by token
 
 	images *images
 }
@@ -80,7 +83,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), lacking: map[string]bool{}, scripts: map[string]*script{},
-		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{}, counted: map[string][]Counted{},
+		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{}, counted: map[string][]Counted{}, quotas: map[string]*quota{},
 	}
 	s.images = newImages(cfg.Now)
 	s.routeWorkers()
@@ -168,6 +171,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, bears := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !bears || (s.cfg.Token != "" && token != s.cfg.Token) {
 		write(w, failed(http.StatusUnauthorized, 1000, "Invalid API Token"))
+		return
+	}
+	if s.throttle(w, token) {
 		return
 	}
 	s.mux.ServeHTTP(w, r)

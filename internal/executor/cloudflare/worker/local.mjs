@@ -20,7 +20,7 @@ const options = convertV4MiniflareOptions({
       script: readFileSync(config.script, "utf8"),
       // From 2026-04-01 on containers have a process namespace of their own.
       compatibilityDate: "2026-10-01",
-      bindings: { ...(config.key === "" ? {} : { SIGNING_KEY: config.key }), INSTANCE: config.instance },
+      bindings: { ...(config.key === "" ? {} : { SIGNING_KEY: config.key }), ...(config.older ? { SIGNING_KEY_OLDER: config.older } : {}), ...(config.check ? { CHECK_MS: config.check } : {}), INSTANCE: config.instance },
       d1Databases: { DB: config.name },
       r2Buckets: { STATE: config.name },
       durableObjects: { SANDBOX: { className: "Sandbox", useSQLite: true, container: { imageName: config.image } } },

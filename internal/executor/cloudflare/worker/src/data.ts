@@ -33,7 +33,7 @@ export class Data {
 
   // changed reports whether a result tells of a /data that is not the one that was saved.
   changed(result: Result): boolean {
-    return !result.problem && result.exit_code === 0 && (result.data === undefined || result.data !== this.store.saved());
+    return !result.problem && (result.data === undefined || result.data !== this.store.saved());
   }
 
   // save saves /data while nothing else runs, unless it is as it was saved. With end, every program is ended
@@ -45,7 +45,7 @@ export class Data {
       const saving = work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
       const result = await inTime(saving, saveLimit, "the guest");
       const { data = "" } = result;
-      this.store.used(cpuOf(result));
+      this.store.used(cpuOf(result), this.now());
       if (data === "" || data !== this.store.saved()) {
         await upload.close();
         this.store.setSaved(data, this.now());

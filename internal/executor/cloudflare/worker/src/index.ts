@@ -18,15 +18,15 @@ import { Copy } from "./copy";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff } from "./errors";
 import { parseLedger, parsePath } from "./path";
-import { authenticate } from "./signature";
+import { authenticate, keysOf } from "./signature";
 
 export { Sandbox } from "./sandbox";
 
 export default {
   async fetch(request: Request, env: Env): Promise<Response> {
     try {
-      await authenticate(request, env.SIGNING_KEY, Date.now());
-      if (new URL(request.url).pathname === "/v1/instance") return Response.json({ instance: env.INSTANCE });
+      await authenticate(request, keysOf(env), Date.now());
+      if (new URL(request.url).pathname === "/v1/instance") return Response.json({ instance: env.INSTANCE, keys: env.SIGNING_KEY_DIGEST });
       return await forward(request, env);
     } catch (error) {
       await readOff(request);
@@ -39,7 +39,8 @@ async function forward(request: Request, env: Env): Promise<Response> {
   const all = parseLedger(request);
   if (all !== null && request.method === "GET") {
     checkInstance(all, env);
-    return Response.json(await new Copy(env.DB).list(all.ledger, new URL(request.url).searchParams.get("after") ?? ""));
+    const page = await new Copy(env.DB).list(all.ledger, new URL(request.url).searchParams.get("after") ?? "");
+    return Response.json({ ...page, keys: env.SIGNING_KEY_DIGEST });
   }
   const path = parsePath(request);
   checkInstance(path, env);

@@ -3,7 +3,7 @@
 
 import { DurableObject } from "cloudflare:workers";
 
-import { Box } from "./container";
+import { Box, timesOf, type Times as Pace } from "./container";
 import { Copy, type Lease, type LeaseStatus } from "./copy";
 import { Data } from "./data";
 import type { Env } from "./env";
@@ -11,13 +11,14 @@ import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { cpuOf, type Result } from "./frames";
 import { Helper, type HelperCall, parseCall } from "./helper";
 import { parsePath, type Path } from "./path";
-import { deadline, parseSettings, parseTimes, type Settings, type Times } from "./settings";
-import { authenticate, Chunks, wholeBody } from "./signature";
+import { deadline, parseSettings, withoutSecrets, parseTimes, type Settings, type Times } from "./settings";
+import { authenticate, Chunks, keysOf, wholeBody } from "./signature";
 import { type Cause, type Row, Store, type Told } from "./store";
 
 export class Sandbox extends DurableObject<Env> {
   private readonly store: Store;
   private readonly box: Box;
+  private readonly pace: Pace;
   private readonly data: Data;
   private readonly copy: Copy;
   // still is settled when commands may begin: not while /data is saved or restored. It never rejects.
@@ -32,15 +33,18 @@ export class Sandbox extends DurableObject<Env> {
   private telling: Promise<void> = Promise.resolve();
   // turn is the end of the last call that changes what the container does: the next one waits for it.
   private turn: Promise<unknown> = Promise.resolve();
+  // armed is when the alarm comes; null where this object has not set it.
+  private armed: number | null = null;
 
   constructor(ctx: DurableObjectState, env: Env) {
     super(ctx, env);
     if (ctx.container === undefined) throw new Error("this Durable Object was deployed without a container");
     this.store = new Store(ctx.storage.sql);
-    this.box = new Box(ctx.container, this.store, Date.now, () => this.ctx.waitUntil(this.tell()));
+    this.pace = timesOf(env.CHECK_MS);
+    this.box = new Box(ctx.container, this.store, Date.now, this.pace);
     this.data = new Data(ctx.container, env.STATE, this.store, Date.now);
     this.copy = new Copy(env.DB);
-    this.box.resume();
+    ctx.waitUntil(this.box.keepAlive());
     this.store.endAttendedRuns(); // a Durable Object that is thrown out of memory breaks every connection
   }
 
@@ -54,8 +58,9 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private async route(request: Request): Promise<Response> {
-    const signed = await authenticate(request, this.env.SIGNING_KEY, Date.now());
+    const signed = await authenticate(request, keysOf(this.env), Date.now());
     const path = parsePath(request);
+    await this.notice();
     switch (`${request.method} ${path.verb}`) {
       case "PUT ":
         return this.spawn(path, parseSettings(await wholeBody(request, signed)));
@@ -87,15 +92,34 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // alarm ends what is due. It is called again when it fails, and may come early or late.
+  // alarm proves that the container lives, and ends what is due. It may come early or late. The platform gives up an
+  // alarm that fails seven times, and nothing else would wake this object: so it sets the next one itself.
   override async alarm(): Promise<void> {
-    const act = () => this.inTurn(() => this.endWhatIsDue());
-    await (this.ended(Date.now()) === null ? act() : this.ending(act));
+    this.armed = null;
+    try {
+      await this.notice();
+      this.box.prove();
+      await this.box.keepAlive();
+      const act = () => this.inTurn(() => this.endWhatIsDue());
+      await (this.ended(Date.now()) === null ? act() : this.ending(act));
+    } catch (error) {
+      console.error(`alarm: ${text(error)}`);
+      await this.setAlarm(Date.now() + retry);
+    }
+  }
+
+  // notice takes note of a container that has ended by itself.
+  private async notice(): Promise<void> {
+    if (!(await this.box.notice())) return;
+    await this.arm();
+    this.ctx.waitUntil(this.tell());
   }
 
   private async endWhatIsDue(): Promise<void> {
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.ending(() => this.rest(due.cause));
+    if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
+    if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
     if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
     await this.tell();
     const purgeAt = this.store.purgeAt();
@@ -261,7 +285,7 @@ export class Sandbox extends DurableObject<Env> {
   private async begin(call: HelperCall): Promise<Helper> {
     const args = changes(call) ? [...call.args.slice(0, 1), ...withData(call.args.slice(1))] : call.args;
     const started = Helper.start(this.container(), { ...call, args }, async (result) => {
-      this.store.used(cpuOf(result)); // before its caller counts it
+      this.store.used(cpuOf(result), Date.now()); // before its caller counts it
       if (changes(call)) await this.checkpoint(result);
     });
     const begun = started.then(
@@ -283,9 +307,9 @@ export class Sandbox extends DurableObject<Env> {
 
   private async endRun(id: string): Promise<void> {
     if (!this.store.endRun(id)) return;
-    this.store.use(Date.now());
-    this.store.owe();
-    await Promise.all([this.arm(), this.tell()]);
+    await this.box.notice();
+    this.store.use(Date.now()); // the next alarm tells D1: a command costs no rows there
+    await this.arm();
   }
 
   // notRun says why the container did not run the guest.
@@ -300,7 +324,7 @@ export class Sandbox extends DurableObject<Env> {
     const due = this.ended(now);
     if (due !== null) throw new Failure("failed", `sandbox ${path.sandbox}: it does not start any more: ${due} has passed`, "sandbox_start_failed");
     this.store.use(now);
-    await this.ctx.storage.setAlarm(deadline(settings)); // first, so that what is started is ended
+    await this.setAlarm(Math.min(deadline(settings), now + this.pace.check)); // first, so that what is started is ended
     await this.standing(async () => {
       await this.box.start(settings, {
         ledger: path.ledger,
@@ -348,18 +372,26 @@ export class Sandbox extends DurableObject<Env> {
     return next;
   }
 
-  // arm sets the alarm to what is due next. While commands run it comes at the pace of the idle limits, so that
-  // the end of a command whose end is never heard of is seen then.
+  // arm sets the alarm to what is due next. While the container runs it comes more often: an instance ends that is left
+  // alone for longer than its inactivity timeout, and the end of a command may never be heard of.
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
     const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
     if (at === null) {
       await this.ctx.storage.deleteAlarm();
+      this.armed = null;
       return;
     }
     const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
-    const limits = [ttl_ms, sleep_after_ms].filter((ms) => ms > 0 && this.box.running);
-    await this.ctx.storage.setAlarm(Math.min(at, ...limits.map((ms) => Date.now() + ms)));
+    const limits = [ttl_ms, sleep_after_ms, this.pace.check].filter((ms) => ms > 0 && this.box.running);
+    const next = Math.min(at, ...limits.map((ms) => Date.now() + ms));
+    if (this.armed !== null && this.armed <= next && this.armed > Date.now()) return; // it sets the next one; each costs a row
+    await this.setAlarm(next);
+  }
+
+  private async setAlarm(at: number): Promise<void> {
+    await this.ctx.storage.setAlarm(at);
+    this.armed = at;
   }
 
   private view(path: Path): Response {
@@ -369,8 +401,8 @@ export class Sandbox extends DurableObject<Env> {
   private standsAs(row: Row) {
     const last = this.store.lastPeriod();
     return {
-      settings: row.settings,
-      state: this.box.lives && last?.stopped_at === null ? "running" : "stopped",
+      settings: withoutSecrets(row.settings),
+      state: last?.stopped_at === null ? "running" : "stopped",
       created_at: row.created_at,
       used_at: row.used_at,
       saved_at: this.store.savedAt(),
@@ -401,7 +433,7 @@ export class Sandbox extends DurableObject<Env> {
     const [ledger = "", sandbox = ""] = told.name.split("/");
     try {
       if (row === null) await this.data.remove(told.name);
-      await this.copy.put(ledger, sandbox, row === null ? null : copied(this.standsAs(row)), this.lease(told));
+      await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), this.lease(told));
     } catch (error) {
       this.store.owe();
       throw new Failure("unavailable", `sandbox ${sandbox}: tell D1 and R2 how it stands: ${text(error)} (retry)`);
@@ -467,11 +499,6 @@ function expiry({ settings, used_at }: Row): number {
 
 function nameOf(path: Path): string {
   return `${path.ledger}/${path.sandbox}`;
-}
-
-// copied is how a sandbox stands without what only its own processes need, which may be large.
-function copied<T extends { settings: Settings }>(view: T) {
-  return { ...view, settings: { ...view.settings, env: {}, config: "" } };
 }
 
 // changes reports whether a run may change what lies in /data.

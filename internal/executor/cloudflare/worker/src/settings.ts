@@ -34,6 +34,12 @@ export function deadline(s: Settings): number {
   return Math.ceil(s.deadline_us / 1000);
 }
 
+// withoutSecrets leaves out what only the sandbox's own processes need: it is in no answer, no copy and no record of an
+// ended sandbox.
+export function withoutSecrets(s: Settings): Settings {
+  return { ...s, env: {}, config: "" };
+}
+
 const strings = ["environment_id", "environment_type", "lease_id", "agent_did", "image", "config"] as const;
 const durations = ["ttl_ms", "sleep_after_ms", "lease_ttl_ms", "lease_sleep_after_ms"] as const;
 

@@ -29,8 +29,13 @@ export interface Signed {
   content: string;
 }
 
-export async function authenticate(request: Request, secret: string | undefined, now: number): Promise<Signed> {
-  if (!secret) {
+// keysOf returns the keys that a Worker accepts.
+export function keysOf(env: { SIGNING_KEY?: string; SIGNING_KEY_OLDER?: string }): string[] {
+  return [env.SIGNING_KEY, env.SIGNING_KEY_OLDER].filter((key) => key !== undefined && key !== "") as string[];
+}
+
+export async function authenticate(request: Request, secrets: string[], now: number): Promise<Signed> {
+  if (secrets.length === 0) {
     throw new Failure("unavailable", "this Worker has no SIGNING_KEY, so it answers nobody: deploy it again");
   }
   const time = request.headers.get("X-Sandbox-Time") ?? "";
@@ -38,10 +43,12 @@ export async function authenticate(request: Request, secret: string | undefined,
   const signature = fromHex(request.headers.get("X-Sandbox-Signature") ?? "");
   const url = new URL(request.url);
   const claim = ["v1", request.method, url.pathname + url.search, time, content].join("\n");
-  const key = await crypto.subtle.importKey("raw", encoder.encode(secret), { name: "HMAC", hash: "SHA-256" }, false, ["sign", "verify"]);
-  const genuine = signature !== null && (await crypto.subtle.verify("HMAC", key, signature, encoder.encode(claim)));
-  if (!genuine || !(Math.abs(now - Number(time)) <= validity)) throw refused();
-  return { key, signature, content };
+  if (signature === null || !(Math.abs(now - Number(time)) <= validity)) throw refused();
+  for (const secret of secrets) {
+    const key = await crypto.subtle.importKey("raw", encoder.encode(secret), { name: "HMAC", hash: "SHA-256" }, false, ["sign", "verify"]);
+    if (await crypto.subtle.verify("HMAC", key, signature, encoder.encode(claim))) return { key, signature, content };
+  }
+  throw refused();
 }
 
 // One message for everything: what is wrong with a signature is nobody's business.

@@ -1,7 +1,7 @@
 // What a Durable Object knows of its sandbox when it is thrown out of memory: its settings, its periods, when
 // it was used, and what it runs. Every method is synchronous, so none sees half of another.
 
-import { deadline, type Settings } from "./settings";
+import { deadline, type Settings, withoutSecrets } from "./settings";
 
 // Cause says why a container stopped.
 export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
@@ -15,6 +15,8 @@ export interface Period {
   exit_code: number | null; // null also where nobody knows it
   // cpu_us is what it has used, as its guest said last, in microseconds.
   cpu_us: number;
+  // alive_at is when it was last seen to run, 0 where that was not recorded.
+  alive_at: number;
 }
 
 // Told is what is told of a sandbox, also once it was killed.
@@ -40,7 +42,9 @@ export class Store {
       one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
       saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
-      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0)`);
+      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
+      alive_at INTEGER NOT NULL DEFAULT 0)`);
+    addColumn(sql, "periods", "alive_at", "INTEGER NOT NULL DEFAULT 0");
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
     // owed is there while the copy in D1 is older than what is here, and until what was saved of a sandbox that was killed is deleted.
@@ -97,12 +101,19 @@ export class Store {
     this.sql.exec(`DELETE FROM owed`);
   }
 
+  // forgetSecrets removes what a sandbox that never starts again does not need.
+  forgetSecrets(): void {
+    const row = this.row();
+    if (row !== null && (row.settings.config !== "" || Object.keys(row.settings.env).length > 0)) this.setSettings(withoutSecrets(row.settings));
+  }
+
   setReady(): void {
     this.sql.exec(`UPDATE sandbox SET ready = 1`);
   }
 
-  // remove forgets the sandbox, and keeps its periods for a while.
+  // remove forgets the sandbox and its secrets, and keeps its periods for a while.
   remove(now: number): void {
+    this.forgetSecrets();
     this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
@@ -145,9 +156,14 @@ export class Store {
     this.owe();
   }
 
-  // used records the CPU time of the life that goes on, in microseconds.
-  used(cpu: number): void {
-    this.sql.exec(`UPDATE periods SET cpu_us = max(cpu_us, ?) WHERE stopped_at IS NULL`, cpu);
+  // used records the CPU time of the life that goes on, in microseconds, and that it goes on.
+  used(cpu: number, now: number): void {
+    this.sql.exec(`UPDATE periods SET cpu_us = max(cpu_us, ?), alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, cpu, now);
+  }
+
+  // alive records that the life goes on.
+  alive(now: number): void {
+    this.sql.exec(`UPDATE periods SET alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, now);
   }
 
   // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end
@@ -171,4 +187,10 @@ export class Store {
     this.sql.exec(`DELETE FROM running WHERE until <= ?`, now);
     return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running`).one().until;
   }
+}
+
+// addColumn brings the table of an object that an older Worker made up to date.
+function addColumn(sql: SqlStorage, table: string, column: string, type: string): void {
+  const has = sql.exec<{ name: string }>(`PRAGMA table_info(${table})`).toArray();
+  if (!has.some(({ name }) => name === column)) sql.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
 }

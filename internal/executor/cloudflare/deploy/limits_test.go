@@ -1,0 +1,103 @@
+package deploy_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// TestTheLocalAPIBlocksWhoAsksTooOften: what asks too often is red here before an account blocks it.
+func TestTheLocalAPIBlocksWhoAsksTooOften(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	api := localapi.New(localapi.Config{Now: func() time.Time { return now }})
+	ask := func(token string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/client/v4/accounts/"+account+"/workers/scripts", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		return w
+	}
+	for n := range localapi.CallsPerWindow {
+		if w := ask("one"); w.Code != http.StatusOK {
+			t.Fatalf("call %d is answered with %d: %s", n+1, w.Code, w.Body)
+		}
+		now = now.Add(200 * time.Millisecond) // four minutes for all of them
+	}
+	if w := ask("one"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), `"code":971`) || w.Header().Get("Retry-After") != "300" {
+		t.Errorf("one call more is answered with %d, %v: %s", w.Code, w.Header(), w.Body)
+	}
+	if w := ask("another"); w.Code != http.StatusOK {
+		t.Errorf("another token is answered with %d", w.Code)
+	}
+	now = now.Add(4*time.Minute + 59*time.Second)
+	if w := ask("one"); w.Code != http.StatusTooManyRequests {
+		t.Errorf("before the block ends a call is answered with %d", w.Code)
+	}
+	now = now.Add(2 * time.Second)
+	if w := ask("one"); w.Code != http.StatusOK {
+		t.Errorf("after the block a call is answered with %d", w.Code)
+	}
+}
+
+// TestABlockedTokenIsAnErrorAtOnce: nothing waits for five minutes.
+func TestABlockedTokenIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range localapi.CallsPerWindow {
+		r := httptest.NewRequest(http.MethodGet, "/client/v4/accounts/"+account+"/workers/scripts", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w.api.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	began := time.Now()
+	_, err := w.newDeployer(deploy.Config{}).List(t.Context(), "ledgerofdeploy22")
+	w.wantCode(err, sandbox.Unavailable)
+	if took := time.Since(began); took > time.Minute || !strings.Contains(err.Error(), "971") {
+		t.Errorf("after %s: %v", took, err)
+	}
+}
+
+// TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot: the rules are those of the plan, kept a second time.
+func TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot(t *testing.T) {
+	t.Parallel()
+	for _, size := range []sandbox.Resources{
+		{CPUMillis: 1000, MemoryMB: 3072, DiskMB: 20000}, {CPUMillis: 500, MemoryMB: 3072, DiskMB: 2000}, {CPUMillis: 4000, MemoryMB: 12289, DiskMB: 2000},
+		{CPUMillis: 2000, MemoryMB: 6143, DiskMB: 2000}, {CPUMillis: 2000, MemoryMB: 6144, DiskMB: 12000},
+	} {
+		d := wanted()
+		d.Resources = size
+		planned := d.Check()
+		w := newWorld(t)
+		w.deploy(wanted())
+		var all []struct{ ID string }
+		w.get("/containers/applications", &all)
+		status := w.patchSize(all[0].ID, size)
+		if (planned == nil) != (status == http.StatusOK) {
+			t.Errorf("size %+v: the plan says %v, and the API %d", size, planned, status)
+		}
+	}
+	d := wanted()
+	d.MaxInstances = 1_000_000
+	_, err := newWorld(t).deployer.Deploy(t.Context(), d)
+	newWorld(t).wantCode(err, sandbox.CapacityExceeded)
+}
+
+func (w *world) patchSize(id string, size sandbox.Resources) int {
+	w.Helper()
+	body := strings.NewReader(fmt.Sprintf(`{"configuration":{"image":%q,"vcpu":%v,"memory_mib":%d,"disk":{"size_mb":%d}}}`,
+		wanted().Image, float64(size.CPUMillis)/1000, size.MemoryMB, size.DiskMB))
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPatch, w.url+"/accounts/"+account+"/containers/applications/"+id, body)
+	w.must(err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	w.must(err)
+	w.must(answer.Body.Close())
+	return answer.StatusCode
+}

@@ -1,0 +1,122 @@
+package deploy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// workersDev answers in place of every Worker at workers.dev, and counts.
+type workersDev struct {
+	mu    sync.Mutex // guards what follows
+	asked int
+	down  string // the host that does not answer
+}
+
+func (d *workersDev) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	status := http.StatusOK
+	if r.URL.Host == d.down {
+		status = http.StatusInternalServerError
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(`{"sandboxes":[],"more":false}`)), Request: r}, nil
+}
+
+// idle has a reconciler look for five minutes as its loop does when nothing happens, and returns how often it has asked
+// the API. It has looked before.
+func (w *world) idle(environments int) int {
+	w.Helper()
+	const ledgerID = "ledgerofdeploy22"
+	for i := range environments {
+		d := wanted()
+		d.Name = cloudflare.DeploymentName(ledgerID, fmt.Sprintf("idle-%d", i))
+		w.deploy(d)
+	}
+	now, line := time.Now(), &workersDev{}
+	clock := func() time.Time { return now }
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer: w.newDeployer(deploy.Config{Now: clock}), MasterKey: "the key of keys", HTTP: &http.Client{Transport: line}, Now: clock,
+	})
+	w.must(err)
+	look := func() {
+		w.Helper()
+		if _, err := x.List(w.Context(), ledgerID); err != nil {
+			w.Fatal(err)
+		}
+	}
+	look()
+	w.forget(nil)
+	line.asked = 0
+	for range 30 { // every 10 s the watch looks, and every 30 s the survey
+		now = now.Add(cloudflare.DefaultPoll)
+		look()
+	}
+	for range 10 {
+		look()
+	}
+	if line.asked != 40*environments {
+		w.Errorf("Workers were asked %d times, want %d", line.asked, 40*environments)
+	}
+	return w.requests()
+}
+
+// TestAnIdleReconcilerAsksTheAPISeldom: an account may ask 1,200 times in five minutes, and requests to Workers do not count.
+func TestAnIdleReconcilerAsksTheAPISeldom(t *testing.T) {
+	t.Parallel()
+	for _, environments := range []int{2, 30} {
+		n := newWorld(t).idle(environments)
+		t.Logf("with %d idle environments the API is asked %d times in 5 minutes", environments, n)
+		if n > 3 {
+			t.Errorf("with %d idle environments the API is asked %d times in 5 minutes, want at most 3", environments, n)
+		}
+	}
+}
+
+// TestAnEnvironmentIsFoundThatAnotherProcessMakes: what is kept of the API's answers grows old.
+func TestAnEnvironmentIsFoundThatAnotherProcessMakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	now, line := time.Now(), &workersDev{}
+	clock := func() time.Time { return now }
+	d := wanted()
+	w.deploy(d)
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer: w.newDeployer(deploy.Config{Now: clock}), MasterKey: "the key of keys", HTTP: &http.Client{Transport: line}, Now: clock,
+	})
+	w.must(err)
+	asked := func() int {
+		before := line.asked
+		_, _ = x.List(t.Context(), "ledgerofdeploy22") // one Worker may be down
+		return line.asked - before
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("of one Worker %d were asked", n)
+	}
+	another := wanted()
+	another.Name = cloudflare.DeploymentName("ledgerofdeploy22", "another")
+	w.deploy(another)
+	now = now.Add(10 * time.Minute)
+	if n := asked(); n != 2 {
+		t.Errorf("of two Workers %d were asked", n)
+	}
+	w.must(w.deployer.Delete(t.Context(), d.Name)) // by another process
+	line.down = d.Name + ".local.workers.dev"
+	asked()
+	now = now.Add(2 * time.Minute)
+	if list, err := x.List(t.Context(), "ledgerofdeploy22"); err != nil {
+		t.Errorf("with one Worker deleted the list is %v: %v", list, err)
+	}
+	if sandbox.CodeOf(err) != "" {
+		t.Error(err)
+	}
+}

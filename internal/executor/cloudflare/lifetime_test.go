@@ -1,0 +1,104 @@
+package cloudflare_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// check is the pace of alarms in these tests. The inactivity timeout is three times as long, and shorter than the time
+// for which sandboxes are left alone: alarms alone keep their containers.
+const check = 30 * time.Second
+
+// TestSandboxesLeftAloneLive sends no request for longer than the runtime keeps an inactive Durable Object's container
+// (about 2 minutes), and for longer than an inactivity timeout that is set once.
+func TestSandboxesLeftAloneLive(t *testing.T) {
+	t.Parallel()
+	leftAlone(t, 210*time.Second, check)
+}
+
+// TestSandboxesLeftAloneForTenMinutesLive does so at the pace that deployments have.
+func TestSandboxesLeftAloneForTenMinutesLive(t *testing.T) {
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("takes 10 minutes: set SANDBOX_TEST_LONG=1")
+	}
+	t.Parallel()
+	leftAlone(t, 10*time.Minute, 5*time.Minute)
+}
+
+func leftAlone(t *testing.T, alone, check time.Duration) {
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check})
+	w := &world{t, server, server.Worker()}
+	idle := w.spawn(cloudflare.Limits{})
+	detached := w.spawn(cloudflare.Limits{SleepAfter: alone / 4})
+	process := w.spawn(cloudflare.Limits{})
+	sleeps := w.spawn(cloudflare.Limits{SleepAfter: alone / 2})
+	crashes := w.spawn(cloudflare.Limits{})
+	deadline := time.Now().Add(alone * 3 / 4)
+	ends := w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) { s.Deadline = deadline })
+
+	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
+	w.dieUnder(detached, id, true)
+	w.sh(process, "setsid sh -c 'while :; do date +%s > /workspace/beat; sleep 1; done' >/dev/null 2>&1 &")
+	kept := map[string]sandbox.Handle{"idle": idle, "detached": detached, "process": process}
+	names := map[string]string{}
+	for what, h := range kept {
+		names[what] = strings.TrimSpace(w.sh(h, "echo kept > /workspace/note; hostname"))
+	}
+	w.sh(sleeps, "echo kept > /data/note")
+	used := time.Now()
+	w.crash(crashes)
+	crashed := time.Now()
+
+	time.Sleep(alone) // requests would keep them alive
+
+	began := time.Now()
+	for what, h := range kept {
+		if got := w.sh(h, "cat /workspace/note; hostname"); got != "kept\n"+names[what]+"\n" {
+			t.Errorf("%s: left alone for %s it has %q", what, alone, got)
+		}
+		w.wantPeriods(h, "")
+	}
+	if n := w.alive(detached, "sleep 7005"); n != 1 {
+		t.Errorf("%d processes of the detached command run, want 1", n)
+	}
+	var beat int64
+	if _, err := fmt.Sscan(w.sh(process, "cat /workspace/beat"), &beat); err != nil || beat < began.Unix()-2 {
+		t.Errorf("the process did its last work at %d, before %d: %v", beat, began.Unix(), err)
+	}
+	if p := w.wantPeriods(sleeps, cloudflare.CauseIdle); p[0].StoppedAt.Before(used.Add(alone/2-5*time.Second)) || p[0].StoppedAt.After(used.Add(alone/2+10*time.Second)) {
+		t.Errorf("used at %s and asleep after %s, it is recorded to have slept at %s", used, alone/2, p[0].StoppedAt)
+	}
+	if p := w.wantPeriods(ends, cloudflare.CauseDeadline); p[0].StoppedAt.Sub(deadline).Abs() > 10*time.Second {
+		t.Errorf("with its deadline at %s it is recorded to have ended at %s", deadline, p[0].StoppedAt)
+	}
+	// It ended right after its last request. The alarm, or the runtime, tells of it later.
+	if p := w.wantPeriods(crashes, cloudflare.CauseCrash); p[0].StoppedAt.After(crashed.Add(check)) {
+		t.Errorf("it crashed at %s, and is recorded to have ended at %s", crashed, p[0].StoppedAt)
+	}
+}
+
+// TestMissedStopEndsAtTheLastProofOfLife ends a container while its Durable Object is not in memory.
+func TestMissedStopEndsAtTheLastProofOfLife(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{})
+	host := strings.TrimSpace(w.sh(h, "hostname"))
+	used := time.Now()
+	time.Sleep(15 * time.Second) // the runtime throws an inactive object out of memory after 10 s
+	server.Reset()
+	cloudflaretest.Crash(t, host)
+	time.Sleep(5 * time.Second) // nothing looks
+	w.worker = server.Worker()
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash || p.StoppedAt.After(used.Add(10*time.Second)) {
+		t.Errorf("last seen alive at %s, it is recorded as %+v", used, p)
+	}
+	w.wantPeriods(h, cloudflare.CauseCrash)
+}
