@@ -44,7 +44,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	s := newSeed(environmentOf(spec.Handle), img, program)
+	s := newSeed(environmentOf(spec.Handle), img, program, spec.Confinement)
 	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}

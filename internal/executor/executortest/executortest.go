@@ -21,6 +21,8 @@ type Config struct {
 	ImageUnseen  bool
 	// Resources are those of sandboxes; the zero value means few.
 	Resources sandbox.Resources
+	// Runtime is the container runtime of sandboxes; empty means the engine's own.
+	Runtime string
 	// StandIn: what runs here stands in for the backend, and limits neither memory nor network as that does.
 	StandIn bool
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
@@ -106,7 +108,7 @@ func (w *world) needExec(t *testing.T) {
 }
 
 func (w *world) environment() sandbox.EnvironmentSpec {
-	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources()}.WithDefaults()
+	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources(), Confinement: sandbox.Confinement{Runtime: w.Runtime}}.WithDefaults()
 }
 
 func (w *world) resources() sandbox.Resources {
@@ -156,7 +158,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 		},
 		LeaseID: sandbox.LeaseID(agent, w.ref.EnvironmentID), Generation: 1, AgentDID: agent,
 		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: w.resources(), Network: sandbox.NetworkNone,
-		SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
+		Confinement: sandbox.Confinement{Runtime: w.Runtime}, SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
 		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
 	}
 }
