@@ -172,7 +172,8 @@ func (e *Executor) lacks(ctx context.Context, h sandbox.Handle) (found wire.Kern
 	}
 	said, complaints, err := e.saidBy(ctx, name)
 	if err == nil && json.Unmarshal(said, &found) != nil {
-		err = fmt.Errorf("a program that looks for what is missing ended with exit code %d, out of memory %t, and said %q", ended.State.ExitCode,
+		err = fmt.Errorf("a program that looks for what is missing ended with exit code %d, out of memory %t, and said %q: "+
+			"a runtime with a kernel of its own may need more memory_mb and pids_limit for that kernel", ended.State.ExitCode,
 			ended.State.OOMKilled, bytes.TrimSpace(append(said, complaints...)))
 	}
 	return found, err

@@ -37,7 +37,7 @@ func around(t *testing.T, script string) dockertest.Runtime {
 // on returns settings of an environment on a runtime.
 func (w *world) on(runtime string) sandbox.EnvironmentSpec {
 	spec := w.environment()
-	spec.Resources.MemoryMB = 256
+	spec.Resources.MemoryMB, spec.Resources.PIDs = 256, 512 // a runtime's own kernel takes some of both
 	spec.Confinement.Runtime = runtime
 	return spec
 }

@@ -30,7 +30,7 @@ type Config struct {
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
 	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
 	BreakChannel func(t *testing.T, h sandbox.Handle)
-	// Without names parts of the suite that cannot run here, and why.
+	// Without names parts of the suite, or rows of a part as part/row, that cannot run here, and why.
 	Without map[string]string
 	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
 	FewAttempts bool
@@ -67,6 +67,14 @@ func Run(t *testing.T, cfg Config) {
 			}
 			part.test(t, cfg)
 		})
+	}
+}
+
+// skip skips a row of a part that cannot run here.
+func (cfg Config) skip(t *testing.T, row string) {
+	t.Helper()
+	if reason := cfg.Without[row]; reason != "" {
+		t.Skip(reason)
 	}
 }
 
