@@ -20,6 +20,8 @@ const (
 	followsLinks  = "gVisor opens the directory that a link leads to, whatever O_NOFOLLOW says"
 	ownKernel     = "gVisor's kernel has other files, devices and calls"
 	noNamelessOut = "gVisor has no files without a name on volumes, so that output is kept in memory, up to 1 MiB"
+	unfiltered    = "gVisor filters its own calls to the host, and none of a sandbox"
+	holes         = "gVisor tells the length of a file with holes as its size on disk"
 	noPriorities  = "gVisor's priorities and affinities have no effect, and it refuses no change of them"
 )
 
@@ -34,10 +36,10 @@ var withoutOnGVisor = map[string]string{
 	"Files/a race for the path leads nowhere":                             followsLinks,
 	"Files/a race for one path leads nowhere":                             followsLinks,
 	"Files/single files stay inside":                                      followsLinks,
-	"Files/what lies on disk is counted":                                  "gVisor tells the length of a file with holes as its size on disk",
-	"Hardening/a file as large as the disk cannot be written":             "gVisor tells the length of a file with holes as its size on disk",
-	"Hardening/seccomp filters":                                           "gVisor filters its own calls to the host, and none of a sandbox",
-	"Hardening/seccomp filters process 1":                                 "gVisor filters its own calls to the host, and none of a sandbox",
+	"Files/what lies on disk is counted":                                  holes,
+	"Hardening/a file as large as the disk cannot be written":             holes,
+	"Hardening/seccomp filters":                                           unfiltered,
+	"Hardening/seccomp filters process 1":                                 unfiltered,
 	"Hardening/read-only root":                                            "gVisor refuses a write for its user before it looks at the file system",
 	"Hardening/process 1 dies of the host's memory before the host's own": ownKernel,
 	"Hardening/no network but loopback":                                   ownKernel,
@@ -51,7 +53,7 @@ var withoutOnGVisor = map[string]string{
 	"Hardening/a bomb in the memory of /tmp is bounded":                   endsWhole,
 	"Attacks/no process of another user can be reached":                   noPriorities,
 	"Attacks/no command is traced before it runs":                         "gVisor runs no program that cannot be read",
-	"Attacks/no result of a verifier is forged":                           "an attack can keep a verifier from beginning on gVisor, which is then an error",
+	"Attacks/no result of a verifier is forged":                           "an attack can keep a verifier from beginning",
 	"Attacks/spinning processes do not put the deadline off":              endsWhole,
 	"Attacks/what a sandbox uses up is its own":                           endsWhole,
 	"Attacks/a bomb does not put its end off":                             endsWhole,

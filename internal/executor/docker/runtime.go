@@ -62,7 +62,10 @@ func (e *Executor) proveRuntime(ctx context.Context, ref sandbox.EnvironmentRef,
 		return unusable(ref, name, info.ID, "its runtimeArgs have --ignore-cgroups, with which nothing limits memory, CPU time and processes: "+
 			"remove that from the engine's daemon.json, and reload the engine")
 	}
-	of := provedRuntime{ref.Instance, info.ServerVersion, name, strings.Join(append([]string{r.Path}, r.Args...), "\x00"), spec.Network, p.hash}
+	of := provedRuntime{
+		instance: ref.Instance, engine: info.ServerVersion, name: name, settings: strings.Join(append([]string{r.Path}, r.Args...), "\x00"),
+		network: spec.Network, guest: p.hash,
+	}
 	e.mu.Lock()
 	proved := e.proved[of]
 	e.mu.Unlock()

@@ -55,9 +55,10 @@ func (w *wontRun) advice() string {
 // hint says what to do about what a runtime itself complains of.
 func hint(complaint string) string {
 	for _, h := range []struct{ part, hint string }{
-		{"root network namespace", "it is too old for the host's kernel, which it takes for one without network namespaces: install a " + gvisorNeeded +
-			" or newer, or add --network=none to its runtimeArgs"},
-		{"cgroup", "let it set control groups: add --systemd-cgroup to its runtimeArgs where the engine uses systemd for them, or use a host with version 2"},
+		{"root network namespace", "it is too old for the host's kernel, which it takes for one without network namespaces: " +
+			"install a " + gvisorNeeded + " or newer"},
+		{"cgroup", "let it set control groups: add --systemd-cgroup to its runtimeArgs where the engine uses systemd for them, " +
+			"or use a host with version 2"},
 		{"platform", "add --platform=systrap to its runtimeArgs, or --platform=ptrace on older ones"},
 		{"kvm", "give it /dev/kvm, or add --platform=systrap to its runtimeArgs"},
 		{"fork/exec", "install it at the path that the engine's daemon.json names"},
