@@ -58,11 +58,15 @@ const (
 // do makes one request, again while the engine answers with an internal error, and classifies its error. call must be
 // idempotent unless r.once.
 func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
+	var first error
 	pause := firstPause
 	for n := 1; ; n++ {
 		err := e.try(ctx, r, call)
 		if r.once || n == tries || !cerrdefs.IsInternal(err) {
-			return err
+			return withFirst(err, first)
+		}
+		if first == nil {
+			first = err
 		}
 		select {
 		case <-time.After(pause):
@@ -71,6 +75,15 @@ func (e *Executor) do(ctx context.Context, r request, call func(context.Context)
 			return err
 		}
 	}
+}
+
+// withFirst adds what the engine said at the first of several tries, where that was something else: what a start left behind
+// may be what the next one complains of.
+func withFirst(err, first error) error {
+	if err == nil || first == nil || err.Error() == first.Error() {
+		return err
+	}
+	return sandbox.Errorf(sandbox.CodeOf(err), "%w; at first: %w", err, first).WithReason(sandbox.ReasonOf(err))
 }
 
 // try makes a request once: within a slot, within its deadline.

@@ -113,8 +113,10 @@ func hasMount(c dockerapi.ContainerInspect, target string) bool {
 	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
 
-func listsWayOut(c dockerapi.ContainerSummary) bool {
-	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == guest.EgressDir })
+func listsWayOut(c dockerapi.ContainerSummary) bool { return lists(c, guest.EgressDir) }
+
+func lists(c dockerapi.ContainerSummary, target string) bool {
+	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
 }
 
 // hostEntries gives each exact host an address in the sandbox.

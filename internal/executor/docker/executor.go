@@ -66,6 +66,8 @@ type Executor struct {
 	relays   map[relayRef]*relayLink
 	clocks   map[string]engineClock   // of each engine seen
 	accounts map[string]imageAccounts // by the image's id
+	// proved are the container runtimes that have run a sandbox's command.
+	proved map[provedRuntime]bool
 	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
 	numbers map[witnessed][]int64
 }
@@ -102,6 +104,7 @@ func New(cfg Config) (*Executor, error) {
 		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program),
 		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
+		proved: make(map[provedRuntime]bool),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()

@@ -67,6 +67,8 @@ type program struct {
 	seccomp string
 	// narrow: the engine maps the users of its containers, and few of them.
 	narrow bool
+	// runtime is the engine's own container runtime.
+	runtime string
 }
 
 // identityOf returns the user of a sandbox on the engine.
@@ -107,7 +109,7 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 	if p.binary, err = binary(arch); err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
 	}
-	p.hash, p.narrow = shortHash(string(p.binary)), mapsUsers(info)
+	p.hash, p.narrow, p.runtime = shortHash(string(p.binary)), mapsUsers(info), info.DefaultRuntime
 	if p.seccomp, err = ownProfile(choosesErrnos(info.ServerVersion)); err != nil {
 		return p, sandbox.Errorf(sandbox.Internal, "docker: engine %s: write the seccomp profile: %w", instance, err)
 	}

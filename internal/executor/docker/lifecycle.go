@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
@@ -165,8 +166,10 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
 		return err
 	}
-	if err := e.removeVolume(ctx, leaseVolume(h), handleLabels(h, roleLease)); err != nil {
-		return err
+	if err != nil || lists(c, guest.LeaseDir) {
+		if err := e.removeVolume(ctx, leaseVolume(h), handleLabels(h, roleLease)); err != nil {
+			return err
+		}
 	}
 	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
 }

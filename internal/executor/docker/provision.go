@@ -35,7 +35,7 @@ func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 }
 
 // Provision implements sandbox.Provisioner: it makes the environment's seed image and guest volume, its gateway if the
-// network is restricted, and its ledger's relay.
+// network is restricted, and its ledger's relay. A container runtime that is not the usual one runs a command first.
 func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	img, err := e.check(ctx, ref, spec)
 	if err != nil {
@@ -45,7 +45,7 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err != nil {
 		return err
 	}
-	s := newSeed(ref, img, program)
+	s := newSeed(ref, img, program, spec.Confinement)
 	if err := e.ensureSeed(ctx, s); err != nil {
 		return err
 	}
@@ -61,10 +61,12 @@ func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, sp
 	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
 		return err
 	}
-	if spec.Network != sandbox.NetworkRestricted {
-		return nil // sandboxes that were made with a way out keep it
+	if spec.Network == sandbox.NetworkRestricted { // else sandboxes that were made with a way out keep it
+		if err := e.ensureGateway(ctx, ref, spec.EgressRules()); err != nil {
+			return err
+		}
 	}
-	return e.ensureGateway(ctx, ref, spec.EgressRules())
+	return e.proveRuntime(ctx, ref, spec, program)
 }
 
 func checkNetwork(mode sandbox.NetworkMode) error {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -122,9 +121,7 @@ func channelMount(dir string) dockerapi.Mount {
 	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: dir, Target: guest.ChannelDir, ReadOnly: true}
 }
 
-func listsChannel(c dockerapi.ContainerSummary) bool {
-	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == guest.ChannelDir })
-}
+func listsChannel(c dockerapi.ContainerSummary) bool { return lists(c, guest.ChannelDir) }
 
 // channelsDir returns where the relay's volume is on the engine's host. It asks once.
 func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayLink) (string, error) {

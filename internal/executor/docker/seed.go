@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -25,15 +26,24 @@ type seed struct {
 	ref   sandbox.EnvironmentRef
 	image dockerapi.ImageInspect // the image that sandboxes run
 	guest program
+	mode  int64 // of the guest
 	hash  string
 }
 
-// guestMode lets a sandbox run the guest, which its shells do to tell of their state, and not read it.
-const guestMode = 0o711
+// guestMode lets a sandbox run the guest, which its shells do to tell of their state, and not read it. Runtimes with a kernel
+// of their own may run only what can be read (gVisor): readableMode.
+const (
+	guestMode    = 0o711
+	readableMode = 0o755
+)
 
-func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program) seed {
-	s := seed{ref: ref, image: img, guest: p}
-	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("root:%o", guestMode))
+// newSeed is the seed of sandboxes with a confinement.
+func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
+	s := seed{ref: ref, image: img, guest: p, mode: guestMode}
+	if !usual(p.runtimeOf(c)) {
+		s.mode = readableMode
+	}
+	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("root:%o", s.mode))
 	return s
 }
 
@@ -50,7 +60,14 @@ func (s seed) reference() string {
 	return repository + ":" + tag
 }
 
-func (s seed) volume() string { return guestVolume(s.ref, s.guest.hash) }
+// volume is named by what is in it.
+func (s seed) volume() string {
+	hash := s.guest.hash
+	if s.mode != guestMode {
+		hash = shortHash(hash, strconv.FormatInt(s.mode, 8))
+	}
+	return guestVolume(s.ref, hash)
+}
 
 // ensureSeed makes the seed image unless the engine has it.
 func (e *Executor) ensureSeed(ctx context.Context, s seed) error {
@@ -121,7 +138,7 @@ func (e *Executor) writeSeed(ctx context.Context, s seed, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: guestMode, Size: int64(len(s.guest.binary))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: s.mode, Size: int64(len(s.guest.binary))},
 	}
 	for _, root := range sandbox.Roots {
 		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755})

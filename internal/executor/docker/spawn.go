@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -29,23 +31,11 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 		return err
 	}
 	end := endOf(spec)
-	_, err := e.lookUp(ctx, sandboxName(spec.Handle))
-	switch {
-	case err == nil:
+	s, program, err := e.prepareSpawn(ctx, spec)
+	if errors.Is(err, errMade) {
 		return e.join(ctx, spec.Handle)
-	case !isCode(err, sandbox.NotFound):
-		return err
 	}
-	img, err := e.findImage(ctx, spec.Image, spec.Instance)
 	if err != nil {
-		return err
-	}
-	program, err := e.guestFor(ctx, spec.Instance)
-	if err != nil {
-		return err
-	}
-	s := newSeed(environmentOf(spec.Handle), img, program)
-	if err := e.findGuest(ctx, s); err != nil {
 		return err
 	}
 	err = e.fillVolumes(ctx, spec, s)
@@ -55,13 +45,10 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	if pooled(spec) {
-		if err := e.ensureVolume(ctx, leaseVolume(spec.Handle), handleLabels(spec.Handle, roleLease)); err != nil {
-			return err
-		}
-	}
-	// The carrier keeps other callers from filling the volumes again, which process 1 is about to hand over.
-	defer e.discardCarrier(ctx, spec.Handle)
+	// The carrier keeps other callers from filling the volumes again, which process 1 is about to hand over. It is removed
+	// while the container starts.
+	discard := sync.OnceFunc(func() { e.discardCarrier(ctx, spec.Handle) })
+	defer discard()
 	out, err := e.openWayOut(ctx, spec)
 	if err != nil {
 		return err
@@ -75,7 +62,30 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, parts{seed: s, out: out, env: env, shown: shown})
+	return e.createAndStart(ctx, spec, end, parts{seed: s, out: out, env: env, shown: shown, discard: discard})
+}
+
+// prepareSpawn finds what a spawn begins with, in requests at the same time. Errors: errMade when the container exists.
+func (e *Executor) prepareSpawn(ctx context.Context, spec sandbox.SandboxSpec) (s seed, p program, err error) {
+	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // known after the first time
+		return s, p, err
+	}
+	var made, noImage, noGuest error
+	var img dockerapi.ImageInspect
+	var looks sync.WaitGroup
+	looks.Go(func() { _, made = e.lookUp(ctx, sandboxName(spec.Handle)) })
+	looks.Go(func() { img, noImage = e.findImage(ctx, spec.Image, spec.Instance) })
+	looks.Go(func() {
+		noGuest = e.findGuest(ctx, newSeed(environmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
+	})
+	looks.Wait()
+	switch {
+	case made == nil:
+		return s, p, errMade
+	case !isCode(made, sandbox.NotFound):
+		return s, p, made
+	}
+	return newSeed(environmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
 }
 
 // parts are what a container is made with, beside its specification.
@@ -84,6 +94,8 @@ type parts struct {
 	out   wayOut
 	env   map[string]string
 	shown []dockerapi.Mount // of its directory at the relay
+	// discard removes the carrier.
+	discard func()
 }
 
 // discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
@@ -132,6 +144,9 @@ func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec,
 	if err != nil {
 		return err
 	}
+	var discarding sync.WaitGroup
+	discarding.Go(p.discard)
+	defer discarding.Wait()
 	return e.start(ctx, spec.Handle)
 }
 
@@ -199,10 +214,8 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s seed) error {
 	h := spec.Handle
 	mounts := sandboxMounts(h, s)
-	for _, own := range mounts[1:] {
-		if err := e.ensureSizedVolume(ctx, own.Source, own.VolumeOptions.Labels, volumeSize(spec)); err != nil {
-			return err
-		}
+	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
+		return err
 	}
 	err := e.carry(ctx, h, s, mounts)
 	if isCode(err, sandbox.NotFound) { // the seed is gone, or the image changed after Provision
@@ -211,6 +224,22 @@ func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s 
 		}
 	}
 	return err
+}
+
+// ensureOwnVolumes makes the volumes that a sandbox does not share, at the same time.
+func (e *Executor) ensureOwnVolumes(ctx context.Context, spec sandbox.SandboxSpec, own []dockerapi.Mount) error {
+	failed := make([]error, len(own)+1)
+	var making sync.WaitGroup
+	for i, m := range own {
+		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, m.VolumeOptions.Labels, volumeSize(spec)) })
+	}
+	if pooled(spec) {
+		making.Go(func() {
+			failed[len(own)] = e.ensureVolume(ctx, leaseVolume(spec.Handle), handleLabels(spec.Handle, roleLease))
+		})
+	}
+	making.Wait()
+	return cmp.Or(failed...)
 }
 
 // errMade: another caller has made the container, and with it the volumes.

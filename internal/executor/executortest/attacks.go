@@ -58,7 +58,10 @@ func testAttacks(t *testing.T, cfg Config) {
 		{"a bomb does not put its end off", endBombs},
 		{"a bomb does not put the end of its sandbox off", killBombs},
 	} {
-		t.Run(row.name, func(t *testing.T) { row.test(t, a) })
+		t.Run(row.name, func(t *testing.T) {
+			cfg.skip(t, "Attacks/"+row.name)
+			row.test(t, a)
+		})
 	}
 }
 

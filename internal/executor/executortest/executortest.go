@@ -21,6 +21,8 @@ type Config struct {
 	ImageUnseen  bool
 	// Resources are those of sandboxes; the zero value means few.
 	Resources sandbox.Resources
+	// Runtime is the container runtime of sandboxes; empty means the engine's own.
+	Runtime string
 	// StandIn: what runs here stands in for the backend, and limits neither memory nor network as that does.
 	StandIn bool
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
@@ -28,7 +30,7 @@ type Config struct {
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
 	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
 	BreakChannel func(t *testing.T, h sandbox.Handle)
-	// Without names parts of the suite that cannot run here, and why.
+	// Without names parts of the suite, or rows of a part as part/row, that cannot run here, and why.
 	Without map[string]string
 	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
 	FewAttempts bool
@@ -65,6 +67,14 @@ func Run(t *testing.T, cfg Config) {
 			}
 			part.test(t, cfg)
 		})
+	}
+}
+
+// skip skips a row of a part that cannot run here.
+func (cfg Config) skip(t *testing.T, row string) {
+	t.Helper()
+	if reason := cfg.Without[row]; reason != "" {
+		t.Skip(reason)
 	}
 }
 
@@ -106,7 +116,7 @@ func (w *world) needExec(t *testing.T) {
 }
 
 func (w *world) environment() sandbox.EnvironmentSpec {
-	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources()}.WithDefaults()
+	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources(), Confinement: sandbox.Confinement{Runtime: w.Runtime}}.WithDefaults()
 }
 
 func (w *world) resources() sandbox.Resources {
@@ -156,7 +166,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 		},
 		LeaseID: sandbox.LeaseID(agent, w.ref.EnvironmentID), Generation: 1, AgentDID: agent,
 		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: w.resources(), Network: sandbox.NetworkNone,
-		SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
+		Confinement: sandbox.Confinement{Runtime: w.Runtime}, SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
 		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
 	}
 }

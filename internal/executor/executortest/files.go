@@ -41,6 +41,7 @@ func testFiles(t *testing.T, cfg Config) {
 		"a copy ends with its sandbox":           filesStopped,
 	} {
 		t.Run(name, func(t *testing.T) {
+			cfg.skip(t, "Files/"+name)
 			t.Parallel()
 			test(t, w, shared)
 		})

@@ -45,6 +45,7 @@ func testProcesses(t *testing.T, cfg Config) {
 		"a port is waited for":                       portOpens,
 	} {
 		t.Run(name, func(t *testing.T) {
+			cfg.skip(t, "Processes/"+name)
 			t.Parallel()
 			w.needExec(t)
 			test(t, w)

@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 )
 
 // Identity is what the kernel checks when files are opened, and whom new files belong to.
@@ -73,10 +75,7 @@ func (id Identity) take() error {
 	if len(groups) != 0 {
 		return fmt.Errorf("leave the supplementary groups: %v are left", groups)
 	}
-	if err := change("group", id.GID, unix.SetfsgidRetGid); err != nil {
-		return err
-	}
-	if err := change("user", id.UID, unix.SetfsuidRetUid); err != nil {
+	if err := identity.Take(id.UID, id.GID); err != nil {
 		return err
 	}
 	return dropCapabilities()
@@ -100,18 +99,3 @@ func dropCapabilities() error {
 
 // noID is the id that means none to the kernel, as a signed and as an unsigned number of 32 bits.
 const noID = 1<<31 - 1
-
-// change changes an id of the thread. The kernel reports the id before the change, and no error.
-func change(what string, to int, set func(int) (int, error)) error {
-	if _, err := set(to); err != nil {
-		return fmt.Errorf("take the file-system %s %d: %w", what, to, err)
-	}
-	now, err := set(to)
-	if err != nil {
-		return fmt.Errorf("look at the file-system %s: %w", what, err)
-	}
-	if now != to {
-		return fmt.Errorf("take the file-system %s %d: it is still %d", what, to, now)
-	}
-	return nil
-}

@@ -167,9 +167,14 @@ func become(p *plan) {
 		}
 	}
 	setScore(p)
-	// The directory is entered as the sandbox's user, which signals do not look at.
-	_, _, _ = syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(p.gid), 0, 0)
-	_, _, _ = syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(p.uid), 0, 0)
+	// The directory is entered as the sandbox's user, at which signals do not look. A kernel without such a user, as gVisor's,
+	// takes the effective one, at which they do not look either.
+	if _, _, err := syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(p.gid), 0, 0); err == unix.ENOSYS {
+		_, _, _ = syscall.RawSyscall(unix.SYS_SETRESGID, ^uintptr(0), uintptr(p.gid), ^uintptr(0))
+		_, _, _ = syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(p.uid), ^uintptr(0))
+	} else {
+		_, _, _ = syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(p.uid), 0, 0)
+	}
 	if _, _, err := syscall.RawSyscall(unix.SYS_FCHDIR, uintptr(p.dir), 0, 0); err != 0 {
 		giveUp(p, stageDirectory, err)
 	}

@@ -143,6 +143,8 @@ type starts struct {
 	score     int
 	gate      *sync.RWMutex // closed while the sandbox stands still
 	diskEnded func() time.Duration
+	// as does work on files as a user.
+	as func(uid, gid int, work func() error) error
 }
 
 // run runs the command to its end, and returns how it ended.
@@ -258,7 +260,7 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 		}
 	}()
 	add := func(to io.Writer) (*os.File, error) {
-		r, w, err := pipe()
+		r, w, err := s.pipe(c.spec.UID, c.spec.GID)
 		if err == nil {
 			theirs = append(theirs, w)
 			pumps = append(pumps, startPump(r, to))
@@ -288,7 +290,7 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 	}
 	f.Files[0] = s.null
 	if c.in != nil {
-		r, w, err := pipe()
+		r, w, err := s.pipe(c.spec.UID, c.spec.GID)
 		if err != nil {
 			return nil, pumps, err
 		}

@@ -64,10 +64,14 @@ func handOverEntry(dir *os.File, path, name string, mounts map[string]bool, to o
 		return nil // what is mounted there belongs to the host
 	}
 	fd := int(dir.Fd())
-	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	var s unix.Stat_t // gVisor opens what a link leads to, as a directory, whatever the flags say
+	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if s.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return unix.Fchownat(fd, name, to.uid, to.gid, unix.AT_SYMLINK_NOFOLLOW)
 	}
+	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}

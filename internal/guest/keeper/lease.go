@@ -97,7 +97,7 @@ func (p *process) enforce(l wire.Lease) error {
 			return err
 		}
 	}
-	if err := asSandbox(p.cfg, func() error { return writeConfig(l.Config) }); err != nil {
+	if err := p.cfg.as(p.cfg.UID, p.cfg.GID, func() error { return writeConfig(l.Config) }); err != nil {
 		return fmt.Errorf("write %s: %w", configFile, err)
 	}
 	return lease.SetEnviron(l.Env) // which the next broker inherits

@@ -110,15 +110,15 @@ func prepare(cfg Config) error {
 	if err := drop(); err != nil {
 		return err
 	}
-	if err := asSandbox(cfg, func() error { return writeConfig(cfg.Config) }); err != nil {
+	if err := cfg.as(cfg.UID, cfg.GID, func() error { return writeConfig(cfg.Config) }); err != nil {
 		return fmt.Errorf("write %s: %w", configFile, err)
 	}
 	return ownProc(cfg)
 }
 
-// asSandbox does work on files as the sandbox's user.
-func asSandbox(cfg Config, work func() error) error {
-	err := identity.Do(cfg.UID, cfg.GID, work)
+// as does work on files as a user of the sandbox.
+func (cfg Config) as(uid, gid int, work func() error) error {
+	err := identity.Do(uid, gid, work)
 	return errors.Join(err, ownProc(cfg))
 }
 
@@ -143,6 +143,7 @@ func (p *process) run() error {
 	p.keeper = newKeeper(starts{
 		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
+		as:        p.cfg.as,
 	}, nil, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
 	if p.cfg.Pooled {

@@ -282,23 +282,36 @@ func (in *input) state() (taken int64, closed bool) {
 	return in.taken, in.closed
 }
 
-// pipe returns a pipe whose ends of this side do not block a thread.
-func pipe() (r, w *os.File, err error) {
+// pipe returns a pipe whose ends of this side do not block a thread, and which a command of a user may open again, as
+// /dev/stdout. Only processes that may trace the command find it. gVisor changes no mode of a pipe; there the thread that
+// makes it decides on the owner.
+func (s starts) pipe(uid, gid int) (r, w *os.File, err error) {
+	if r, w, err = newPipe(); err != nil {
+		return nil, nil, err
+	}
+	if err = openToAll(w); err == nil {
+		return r, w, nil
+	}
+	refused := errors.Is(err, unix.EPERM)
+	if err = errors.Join(err, r.Close(), w.Close()); !refused {
+		return nil, nil, err
+	}
+	err = s.as(uid, gid, func() (err error) {
+		r, w, err = newPipe()
+		return err
+	})
+	return r, w, err
+}
+
+func newPipe() (r, w *os.File, err error) {
 	r, w, err = os.Pipe()
 	if errors.Is(err, unix.EMFILE) {
 		err = errors.New("process 1 has too many commands under way")
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := openToAll(w); err != nil {
-		return nil, nil, errors.Join(err, r.Close(), w.Close())
-	}
-	return r, w, nil
+	return r, w, err
 }
 
-// openToAll lets a command open its pipes again, as /dev/stdout: they belong to process 1's user. Only processes that may
-// trace the command find them.
+// openToAll lets every user open a pipe again, which belongs to process 1's.
 func openToAll(pipe *os.File) error {
 	raw, err := pipe.SyscallConn() // Fd would make it block
 	if err != nil {

@@ -2,7 +2,7 @@ package dockertest
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +41,22 @@ func StartMappingDaemon(t testing.TB) *Daemon {
 	return startDaemon(t, daemonOptions{liveRestore: true, mapUsers: true})
 }
 
-type daemonOptions struct{ liveRestore, mapUsers bool }
+// Runtime is a container runtime of a test's engine.
+type Runtime struct {
+	Path string   `json:"path"`
+	Args []string `json:"runtimeArgs,omitempty"`
+}
+
+// StartDaemonWithRuntimes is StartDaemon, of an engine that has more runtimes than its own, by name.
+func StartDaemonWithRuntimes(t testing.TB, runtimes map[string]Runtime) *Daemon {
+	t.Helper()
+	return startDaemon(t, daemonOptions{liveRestore: true, runtimes: runtimes})
+}
+
+type daemonOptions struct {
+	liveRestore, mapUsers bool
+	runtimes              map[string]Runtime
+}
 
 func startDaemon(t testing.TB, o daemonOptions) *Daemon {
 	t.Helper()
@@ -57,8 +72,13 @@ func startDaemon(t testing.TB, o daemonOptions) *Daemon {
 		}
 	}
 	// The key is what the engine's id is made of up to Engine 20.10.
-	config := fmt.Sprintf(`{"deprecated-key-path": %q, "live-restore": %t}`, filepath.Join(dir, "key.json"), o.liveRestore)
-	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte(config), 0o600); err != nil {
+	config, err := json.Marshal(map[string]any{
+		"deprecated-key-path": filepath.Join(dir, "key.json"), "live-restore": o.liveRestore, "runtimes": o.runtimes,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.remove)

@@ -26,6 +26,7 @@
 //
 //	guest keep    -uid S -gid G -ends <json> -channel <socket> …  process 1 that starts commands itself, as package keeper says
 //	guest broker  …                                        its child that speaks the channel, as package broker says
+//	guest kernel  [-needs -socket <path>]                  says which kernel it runs on, and what process 1 lacks there
 //	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, as package verifier says
 //	guest verifier -home <dir> -clean                      removes what one left
 //
@@ -48,6 +49,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/verifier"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -63,6 +65,12 @@ func main() {
 	}
 	if os.Args[1] == "relay" {
 		runRelay(os.Args[2:])
+		return
+	}
+	if os.Args[1] == kernel.Command {
+		if err := kernel.Main(os.Args[2:], os.Stdout); err != nil {
+			fatal("%v", err)
+		}
 		return
 	}
 	if os.Args[1] == verifier.Command {

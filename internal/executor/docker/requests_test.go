@@ -1,0 +1,77 @@
+package docker_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// counter keeps the requests to an engine.
+type counter struct {
+	mu   sync.Mutex
+	made []string
+}
+
+func (c *counter) count(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+	c.mu.Lock()
+	c.made = append(c.made, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("name")))
+	c.mu.Unlock()
+	pass(rw, r)
+}
+
+// during returns the requests that are made while do runs.
+func (c *counter) during(t *testing.T, do func() error) []string {
+	t.Helper()
+	c.mu.Lock()
+	c.made = nil
+	c.mu.Unlock()
+	must(t, do())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// TestRequestsToTheEngineAreCounted: more of them make a start, a claim and an end slower.
+func TestRequestsToTheEngineAreCounted(t *testing.T) {
+	t.Parallel()
+	x, p := throughProxy(t)
+	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
+	t.Cleanup(func() { p.Set(nil) })
+	must(t, x.Spawn(t.Context(), w.spec())) // asks what is asked once
+	c := &counter{}
+	p.Set(c.count)
+	want := func(what string, n int, made []string) {
+		t.Helper()
+		if len(made) != n {
+			t.Errorf("%s makes %d requests, want %d:\n%s", what, len(made), n, strings.Join(made, "\n"))
+		}
+	}
+
+	cold := w.spec()
+	want("a cold spawn", 10, c.during(t, func() error { return x.Spawn(t.Context(), cold) }))
+	want("an end", 8, c.during(t, func() error { return x.Kill(t.Context(), cold.Handle) }))
+
+	lease := w.spec()
+	waiting := lease
+	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
+	want("a spawn for a pool", 11, c.during(t, func() error { return x.Spawn(t.Context(), waiting) }))
+	must(t, x.Sleep(t.Context(), lease.Handle, sandbox.SleepPause))
+	want("a claim on a paused pool", 1, c.during(t, func() error {
+		if err := x.Wake(t.Context(), lease.Handle); err != nil {
+			return err
+		}
+		return x.Assign(t.Context(), lease)
+	}))
+	want("the end of what was in a pool", 10, c.during(t, func() error { return x.Kill(t.Context(), lease.Handle) }))
+
+	lease = w.spec()
+	waiting = lease
+	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
+	must(t, x.Spawn(t.Context(), waiting))
+	want("a claim on a running pool", 0, c.during(t, func() error { return x.Assign(t.Context(), lease) }))
+}

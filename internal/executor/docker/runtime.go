@@ -1,0 +1,200 @@
+package docker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+)
+
+// An engine knows no more of a container runtime than its name. So the first environment on a runtime that is not the usual
+// one runs a command, in a sandbox with the environment's settings. Where that fails, a container with the same settings
+// tries what process 1 needs, one thing after another, and says what is missing.
+
+const (
+	// proofLimit bounds the command, once its sandbox was started.
+	proofLimit = 20 * time.Second
+	// proofLife is how long a sandbox lives at most whose program died while it tried a runtime.
+	proofLife = 5 * time.Minute
+)
+
+// provedRuntime is a runtime that ran a command. Another program at its path, or other arguments, are found once the engine
+// or this program was started again, or the arguments differ.
+type provedRuntime struct {
+	instance, engine string // the engine's id and version
+	name, settings   string
+	network          sandbox.NetworkMode
+	guest            string
+}
+
+// usual reports whether a runtime is the one that engines come with, which every sandbox without another one proves.
+func usual(runtime string) bool {
+	return runtime == "" || runtime == "runc" || runtime == "io.containerd.runc.v2"
+}
+
+// runtimeOf is the runtime of sandboxes with a confinement.
+func (p program) runtimeOf(c sandbox.Confinement) string { return cmp.Or(c.Runtime, p.runtime) }
+
+// proveRuntime has the runtime of an environment run a command, unless it did so before. The environment is provisioned.
+// Errors: Invalid, naming confinement.runtime, when it cannot.
+func (e *Executor) proveRuntime(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, p program) error {
+	name := p.runtimeOf(spec.Confinement)
+	if usual(name) {
+		return nil
+	}
+	info, err := e.engineOf(ctx, ref.Instance)
+	if err != nil {
+		return err
+	}
+	r := info.Runtimes[name]
+	if slices.ContainsFunc(r.Args, ignoresCgroups) {
+		return unusable(ref, name, info.ID, "its runtimeArgs have --ignore-cgroups, with which nothing limits memory, CPU time and processes: "+
+			"remove that from the engine's daemon.json, and reload the engine")
+	}
+	of := provedRuntime{
+		instance: ref.Instance, engine: info.ServerVersion, name: name, settings: strings.Join(append([]string{r.Path}, r.Args...), "\x00"),
+		network: spec.Network, guest: p.hash,
+	}
+	e.mu.Lock()
+	proved := e.proved[of]
+	e.mu.Unlock()
+	if proved {
+		return nil
+	}
+	found, err := e.tryRuntime(ctx, proofSpec(ref, spec))
+	if err != nil {
+		var w *wontRun
+		if errors.As(err, &w) {
+			return unusable(ref, name, info.ID, w.advice())
+		}
+		return err
+	}
+	e.log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID, "kernel", found.Release)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.proved[of] = true
+	return nil
+}
+
+func unusable(ref sandbox.EnvironmentRef, name, engine, why string) error {
+	return sandbox.InvalidFields("environment "+ref.EnvironmentID, []sandbox.Field{{
+		Name: "confinement.runtime", Problem: fmt.Sprintf("%q of engine %s cannot run sandboxes: %s", name, engine, why),
+	}})
+}
+
+// ignoresCgroups reports whether an argument makes gVisor set no limits.
+func ignoresCgroups(arg string) bool {
+	flag, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return flag == "ignore-cgroups" && value != "false"
+}
+
+// proofSpec is a sandbox of an environment that has no lease.
+func proofSpec(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) sandbox.SandboxSpec {
+	return sandbox.SandboxSpec{
+		Handle: sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
+			SandboxID: "proof-" + sandbox.RandomIDs(sandbox.LedgerIDLength)},
+		AgentDID: "did:sandbox:proof", EnvironmentType: spec.Type, Image: spec.Image, Resources: spec.Resources,
+		Network: spec.Network, Egress: spec.EgressRules(), Confinement: spec.Confinement, Env: spec.Env,
+		Deadline: time.Now().Add(proofLife), Config: []byte("{}"),
+	}
+}
+
+// tryRuntime makes a sandbox, runs a command in it, and removes it.
+func (e *Executor) tryRuntime(ctx context.Context, spec sandbox.SandboxSpec) (found wire.Kernel, err error) {
+	defer func() {
+		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && !isCode(killErr, sandbox.NotFound) {
+			err = errors.Join(err, killErr)
+		}
+	}()
+	if err := e.Spawn(ctx, spec); err != nil {
+		if isCode(err, sandbox.Failed) || isCode(err, sandbox.Invalid) { // the engine's word for a runtime that failed
+			return found, &wontRun{cause: err}
+		}
+		return found, err
+	}
+	limited, cancel := context.WithTimeout(ctx, proofLimit)
+	defer cancel()
+	r, err := sandbox.ExecRequest{Command: []string{guest.Path, kernel.Command}, Timeout: sandbox.Duration(proofLimit)}.Normalize()
+	if err != nil {
+		return found, err
+	}
+	res, err := e.Exec(limited, spec.Handle, r)
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("a command ended with exit code %d: %s", res.ExitCode, bytes.TrimSpace(res.Stderr))
+	}
+	if err == nil {
+		err = json.Unmarshal(res.Stdout, &found)
+	}
+	if err == nil || ctx.Err() != nil {
+		return found, err
+	}
+	found, lookErr := e.lacks(ctx, spec.Handle)
+	return found, &wontRun{cause: errors.Join(err, lookErr), found: found}
+}
+
+// lacks runs a container with the settings of a sandbox that does not work, as its carrier, which tells what is missing.
+func (e *Executor) lacks(ctx context.Context, h sandbox.Handle) (found wire.Kernel, err error) {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return found, err
+	}
+	config, name := *c.Config, carrierName(h)
+	config.Labels = handleLabels(h, roleCarrier)
+	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
+	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.api.ContainerCreate(ctx, &config, c.HostConfig, nil, nil, name)
+		return err
+	})
+	if err != nil {
+		return found, err
+	}
+	err = e.do(ctx, change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
+		return e.api.ContainerStart(ctx, name, dockerapi.StartOptions{})
+	})
+	if err != nil {
+		return found, err
+	}
+	var ended dockerapi.ContainerInspect
+	err = await(ctx, "container "+name+" ends", proofLimit, func(ctx context.Context) (_ bool, err error) {
+		ended, err = e.lookUp(ctx, name)
+		return err == nil && !ended.State.Running, err
+	})
+	if err != nil {
+		return found, err
+	}
+	said, complaints, err := e.saidBy(ctx, name)
+	if err == nil && json.Unmarshal(said, &found) != nil {
+		err = fmt.Errorf("a program that looks for what is missing ended with exit code %d, out of memory %t, and said %q: "+
+			"a runtime with a kernel of its own may need more memory_mb and pids_limit for that kernel", ended.State.ExitCode,
+			ended.State.OOMKilled, bytes.TrimSpace(append(said, complaints...)))
+	}
+	return found, err
+}
+
+// saidBy returns what a container has written.
+func (e *Executor) saidBy(ctx context.Context, name string) (stdout, stderr []byte, err error) {
+	var out, problems bytes.Buffer
+	err = e.do(ctx, read("read the output of", name), func(ctx context.Context) error {
+		logs, err := e.api.ContainerLogs(ctx, name, dockerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
+		if err != nil {
+			return err
+		}
+		defer logs.Close()
+		out.Reset()
+		problems.Reset()
+		_, err = dockerapi.StdCopy(&out, &problems, logs)
+		return err
+	})
+	return out.Bytes(), problems.Bytes(), err
+}
