@@ -27,6 +27,19 @@ type Dial func(ctx context.Context) (net.Conn, error)
 // operation was carried out is not known; repeating it with its id is safe.
 var ErrLost = errors.New("the session with the sandbox was lost")
 
+// Lost is an ErrLost of an operation.
+type Lost struct {
+	// Life is that of the sandbox which was asked, for Request.Life; "" where the guest says none.
+	Life  string
+	cause error
+}
+
+// Error implements error.
+func (e *Lost) Error() string { return ErrLost.Error() + ": " + e.cause.Error() }
+
+// Unwrap makes it an ErrLost, with a cause.
+func (e *Lost) Unwrap() []error { return []error{ErrLost, e.cause} }
+
 // ErrGone is for a Dial to wrap: there is no sandbox to dial, and dialing again changes nothing.
 var ErrGone = errors.New("the sandbox is gone")
 

@@ -101,5 +101,7 @@ func (l *link) lost(err error) error {
 	} else if errors.Is(err, io.EOF) {
 		err = errors.New("the guest ended the operation without a result")
 	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	return &Lost{Life: l.life, cause: err}
 }

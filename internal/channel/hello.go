@@ -60,6 +60,8 @@ type guestHello struct {
 	// Release is the guest's, for logs. Boot changes when the guest starts anew, and with it all sessions are gone.
 	Release string `json:"release,omitempty"`
 	Boot    string `json:"boot,omitempty"`
+	// Life changes when the sandbox starts anew, and with it all commands are forgotten.
+	Life string `json:"life,omitempty"`
 	// Known is false when a session to resume is gone.
 	Known bool `json:"known,omitempty"`
 	// Received counts the bytes of the session that the guest has from the client.

@@ -26,6 +26,7 @@ type link struct {
 	up      chan struct{} // closed while there is a carrier
 	last    error         // why the last dial failed
 	fatal   error         // what no new session would change
+	life    string        // as the guest says
 }
 
 // begin starts a session. The client's mutex is held.
@@ -189,6 +190,9 @@ func (l *link) greeted(ctx context.Context, conn net.Conn) (*carrier, error) {
 		return nil, fatal{"the guest does not know the session any more"}
 	}
 	l.known = true
+	l.stateMu.Lock()
+	l.life = cut(answer.Life, maxID)
+	l.stateMu.Unlock()
 	if !stop() {
 		return nil, ctx.Err()
 	}

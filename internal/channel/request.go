@@ -55,9 +55,16 @@ type Request struct {
 	Save   *Save             `json:"save,omitempty"`   // of OpSave
 	Port   int               `json:"port,omitempty"`   // of OpPort
 	Lease  *wire.Lease       `json:"lease,omitempty"`  // of OpAssign
+	// Life makes a request to start a command the repetition of one that was lost. A sandbox that has another life since, or
+	// may have forgotten the id, answers ProblemNotFound. One that has started the command answers ProblemConflict. The
+	// repetition comes within RepeatWithin of the first request.
+	Life string `json:"life,omitempty"`
 	// ReportData asks for the fingerprint of /data and the CPU time in the result.
 	ReportData bool `json:"report_data,omitempty"`
 }
+
+// RepeatWithin is how long after a first request a sandbox surely knows its id. It is half of what a sandbox remembers.
+const RepeatWithin = 20 * time.Second
 
 // runs tells whether a request starts a program.
 func (r Request) runs() bool { return r.Op == OpExec || r.Op == OpProcess || r.Op == OpVerify }

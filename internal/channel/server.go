@@ -20,6 +20,8 @@ import (
 type ServerConfig struct {
 	// Release names the guest's release in logs of clients. Boot changes when the guest starts anew; the default is random.
 	Release, Boot string
+	// Life changes when the sandbox starts anew; "" where a request must not be repeated with Request.Life.
+	Life string
 	// Journal remembers operations; the default is NewJournal().
 	Journal Journal
 	// MaxSessions bounds the sessions kept, 16 by default. Beyond, the one heard of least recently ends.
@@ -121,7 +123,7 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	defer limit.Stop()
-	answer := guestHello{Min: s.cfg.versions.Min, Max: s.cfg.versions.Max, Release: s.cfg.Release, Boot: s.cfg.Boot}
+	answer := guestHello{Min: s.cfg.versions.Min, Max: s.cfg.versions.Max, Release: s.cfg.Release, Boot: s.cfg.Boot, Life: s.cfg.Life}
 	answer.Version = s.cfg.versions.common(versions{hello.Min, hello.Max})
 	switch {
 	case answer.Version == 0:

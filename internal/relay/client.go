@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 )
+
+// ErrSilent means that a relay takes connections and answers none.
+var ErrSilent = errors.New("the relay takes connections and does not answer")
 
 // Open connects to the control socket of a relay.
 type Open func(ctx context.Context) (net.Conn, error)
@@ -14,14 +18,14 @@ type Open func(ctx context.Context) (net.Conn, error)
 // Client asks a relay. It is safe for concurrent use. A connection that breaks breaks its own call, or its own carrier,
 // and no later one.
 type Client struct {
-	direct Open
-	mux    *mux
+	direct, command Open
+	mux             *mux // over a connection of command
 }
 
 // NewClient returns a client that connects by direct, and where that fails by streams over one connection of command,
 // which leads to the standard input and output of Connect. Either may be nil. It does not connect.
 func NewClient(direct, command Open) *Client {
-	c := &Client{direct: direct}
+	c := &Client{direct: direct, command: command}
 	if command != nil {
 		c.mux = newMux(command)
 	}
@@ -61,12 +65,35 @@ func (c *Client) List(ctx context.Context) ([]string, error) {
 	return a.Sandboxes, err
 }
 
+// Probe returns once the relay answers on a connection of its own, for which it has a limited time from the connection on.
+// Errors: ErrSilent when the relay does not; any other says nothing of the relay.
+func (c *Client) Probe(ctx context.Context, limit time.Duration) error {
+	fresh := NewClient(c.direct, c.command) // a connection that is dead is no fault of the relay
+	conn, err := fresh.open(ctx)
+	defer fresh.Close()                 //nolint:errcheck // nothing waits on it any more
+	if errors.Is(err, syscall.EAGAIN) { // so many connections wait that none has room
+		return errors.Join(ErrSilent, err)
+	}
+	if err != nil {
+		return fmt.Errorf("connect to the relay: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // as above
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, err = exchange(limited, conn, request{Op: opList})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return errors.Join(ErrSilent, err)
+	}
+	return err
+}
+
 // Dial connects to a sandbox. It waits until the sandbox has dialed the relay, for 30 s at most. The connection has a
 // method CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other means that the relay was not reached.
 func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	r := request{Op: opAttach, ID: id, Wait: maxWait}
 	if end, ok := ctx.Deadline(); ok {
-		r.Wait = min(max(time.Until(end), 0), maxWait)
+		left := max(time.Until(end), 0)
+		r.Wait = min(left-left/answerPart, maxWait) // so that the answer of a relay that works comes before the end
 	}
 	conn, a, err := c.call(ctx, r)
 	if err != nil || !a.Lent {
@@ -74,6 +101,9 @@ func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	}
 	return borrow(ctx, conn)
 }
+
+// answerPart is the part of a limit that is left for the relay's answer.
+const answerPart = 8
 
 // ask makes a request whose answer is all that comes.
 func (c *Client) ask(ctx context.Context, r request) (answer, error) {

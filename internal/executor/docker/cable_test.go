@@ -45,6 +45,20 @@ func TestACommandOutlivesARelayThatIsPaused(t *testing.T) {
 	outlives(t, w.x, w.spawn(t), func() { must(t, dockertest.Engine(t).ContainerPause(t.Context(), relayName(w))) })
 }
 
+// A relay whose process is stopped runs for the engine. Its sessions over an engine that is far are silent.
+func TestACommandOutlivesARelayThatHangs(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCable(t)
+	var began time.Time
+	outlives(t, executorOver(t, c), w.spawn(t), func() {
+		began = time.Now()
+		stopRelay(t, w)
+	})
+	if took := time.Since(began); took > 35*time.Second { // 15 s of silence of the channel, 3 s of a dial and 4 s of a look
+		t.Errorf("the command was followed to its end only after %s", took)
+	}
+}
+
 // outlives runs a command that writes before and after harm is done to its connection.
 func outlives(t *testing.T, x *docker.Executor, h sandbox.Handle, harm func()) {
 	t.Helper()

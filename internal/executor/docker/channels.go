@@ -155,25 +155,25 @@ func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
 	})
 }
 
-// dialSandbox opens a carrier. A relay that does not answer in half of the time is started, and asked once more.
+// firstDial is how long a first attempt to open a carrier may take. It bounds how long a relay that hangs goes unnoticed.
+const firstDial = 3 * time.Second
+
+// dialSandbox opens a carrier. A relay that does not answer soon is started, or replaced where it hangs, and asked once more.
 func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn, error) {
 	r := relayOf(h)
-	conn, err := e.dialInHalf(ctx, r, h.SandboxID)
+	conn, err := e.dialFirst(ctx, r, h.SandboxID)
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 		return conn, err
 	}
-	if startErr := e.ensureRelay(ctx, r); startErr != nil {
+	if startErr := e.reviveRelay(ctx, r); startErr != nil {
 		return nil, errors.Join(err, startErr)
 	}
 	return e.linkToRelay(r).Dial(ctx, h.SandboxID)
 }
 
-// dialInHalf dials once, within half of the time that is left.
-func (e *Executor) dialInHalf(ctx context.Context, r relayRef, id string) (net.Conn, error) {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel() // a connection does not end with it
-	}
+// dialFirst dials once, within a part of the time that there is.
+func (e *Executor) dialFirst(ctx context.Context, r relayRef, id string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstDial)
+	defer cancel() // a connection does not end with it
 	return e.linkToRelay(r).Dial(ctx, id)
 }

@@ -80,7 +80,13 @@ func (e *Executor) reach(ctx context.Context, h sandbox.Handle, client *channel.
 	ctx, cancel := context.WithTimeoutCause(ctx, changeLimit, errSilent)
 	defer cancel()
 	answered := make(chan error, 1)
-	go func() { answered <- client.Ping(ctx) }() // ends with ctx
+	go func() { // ends with ctx
+		err := client.Ping(ctx)
+		for errors.Is(err, channel.ErrLost) && ctx.Err() == nil { // nothing was asked for yet that could be lost
+			err = client.Ping(ctx)
+		}
+		answered <- err
+	}()
 	refused := 0
 	for pause := answerLimit; ; pause = min(2*pause, readLimit) {
 		select {
@@ -163,19 +169,33 @@ func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *c
 	}
 }
 
-// carryOut makes the call. A command whose session is lost is followed from where its output broke off.
+// carryOut makes the call. A command whose session is lost is followed from where its output broke off, and repeated with
+// its id where the sandbox has surely not started it.
 func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
+	again := repetitionOf(call)
 	res, err := client.Call(ctx, call.Request, streams)
 	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
 		return res, err
 	}
+	first := err
 	streams.Stdin = nil
 	for errors.Is(err, channel.ErrLost) && ctx.Err() == nil {
 		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
 		lost := err
-		if res, err = client.Call(ctx, follow, streams); err == nil && res.Problem == wire.ProblemNotFound {
+		if res, err = client.Call(ctx, follow, streams); err != nil || res.Problem != wire.ProblemNotFound {
+			continue
+		}
+		request, may := again.request(first)
+		if !may || stdout.n.Load()+stderr.n.Load() > 0 {
+			return res, errors.Join(lost, errUnknownCommand)
+		}
+		res, err = client.Call(ctx, request, streams)
+		switch {
+		case err == nil && res.Problem == wire.ProblemConflict: // it was started, or is just being started
+			err = lost
+		case err == nil && res.Problem == wire.ProblemNotFound:
 			return res, errors.Join(lost, errUnknownCommand)
 		}
 	}

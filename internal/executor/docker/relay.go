@@ -63,6 +63,26 @@ func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	return e.startRelay(ctx, r)
 }
 
+// relayAnswer is how long a relay may take to answer, beyond what a busy machine makes of a millisecond.
+const relayAnswer = 4 * time.Second
+
+// reviveRelay makes a relay work that did not answer. One that runs and still does not answer is replaced: connections that
+// it lent go on without it, and sessions on others get new ones.
+func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
+	c, err := e.lookUpRelay(ctx, r)
+	if err != nil || !c.State.Running || c.State.Paused || c.State.Restarting {
+		return e.ensureRelay(ctx, r)
+	}
+	if err := e.linkToRelay(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
+		return nil // it answers, or has just started, or its engine does not answer
+	}
+	e.log.Warn("replace a relay that runs and does not answer", "ledger", r.ledgerID, "container", c.ID)
+	if err := e.removeContainer(ctx, c.ID); err != nil && !isCode(err, sandbox.NotFound) {
+		return err
+	}
+	return e.ensureRelay(ctx, r)
+}
+
 // renewRelay makes a ledger's relay run this release. Carriers break when that replaces another one; their sessions go on.
 func (e *Executor) renewRelay(ctx context.Context, r relayRef) error {
 	p, err := e.guestFor(ctx, r.instance)

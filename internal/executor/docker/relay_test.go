@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -289,4 +290,51 @@ func TestEnvironmentsComeAndGoAtOnceOverOneRelay(t *testing.T) {
 		})
 	}
 	must(t, all.Wait())
+}
+
+// stopRelay stops the process of a relay, which stays as the engine has started it.
+func stopRelay(t *testing.T, w *world) {
+	t.Helper()
+	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), relayName(w))
+	must(t, err)
+	pids := dockertest.Processes(t, c.ID, "relay", "serve")
+	if len(pids) == 0 {
+		t.Fatal("the relay has no process")
+	}
+	for _, pid := range pids {
+		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+}
+
+// A relay that runs and answers nothing is replaced by the first who needs it. The connections that it lent go on.
+func TestARelayThatHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
+	h := w.spawn(t)
+	outlives(t, w.x, h, func() {
+		c, err := api.ContainerInspect(t.Context(), relayName(w))
+		must(t, err)
+		stopRelay(t, w)
+		other := world{x: newExecutor(t)}
+		began := time.Now()
+		other.exec(t, h, "true")
+		took := time.Since(began)
+		must(t, other.x.Close())
+		t.Logf("a command of another client took %s", took.Round(time.Millisecond))
+		if took > 20*time.Second {
+			t.Errorf("a command of another client took %s", took)
+		}
+		now, err := api.ContainerInspect(t.Context(), relayName(w))
+		must(t, err)
+		if now.ID == c.ID {
+			t.Error("the relay is the one that hangs")
+		}
+	})
+	stopRelay(t, w)
+	began := time.Now()
+	spec := w.spec()
+	must(t, w.x.Spawn(t.Context(), spec))
+	t.Logf("a new sandbox took %s", time.Since(began).Round(time.Millisecond))
+	w.exec(t, spec.Handle, "true")
+	w.exec(t, h, "true")
 }

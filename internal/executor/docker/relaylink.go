@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -17,6 +18,9 @@ import (
 
 // relayStart bounds the wait until a relay that was started answers.
 const relayStart = changeLimit
+
+// relayLimit bounds one request to a relay, which answers at once: then it is looked at.
+const relayLimit = 5 * time.Second
 
 // relayLink is the line to one relay. Its connections are made when they are needed.
 type relayLink struct {
@@ -58,7 +62,7 @@ func (e *Executor) tellRelay(ctx context.Context, r relayRef, what string, do fu
 	l := e.linkToRelay(r)
 	var last error
 	err := await(ctx, "relay "+r.name()+" answers", relayStart, func(ctx context.Context) (bool, error) {
-		limited, cancel := context.WithTimeout(ctx, readLimit)
+		limited, cancel := context.WithTimeout(ctx, relayLimit)
 		defer cancel()
 		last = do(limited, l.Client)
 		switch {
@@ -67,7 +71,7 @@ func (e *Executor) tellRelay(ctx context.Context, r relayRef, what string, do fu
 		case errors.Is(last, relay.ErrRefused):
 			return false, sandbox.Errorf(sandbox.Failed, "docker: %s: %w", what, last)
 		default:
-			return false, e.ensureRelay(ctx, r)
+			return false, e.reviveRelay(ctx, r)
 		}
 	})
 	if isCode(err, sandbox.Timeout) {

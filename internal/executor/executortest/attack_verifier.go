@@ -45,10 +45,7 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 		t.Skip("the backend runs no verifiers")
 	}
 	h := a.attacked(t)
-	forge := named(t, hostilePath, "forge", enoughFile)
-	forge.Timeout = sandbox.Duration(2 * time.Hour)
-	id := a.detached(t, h, forge)
-	a.await(t, h, id, "ready\n")
+	id := a.start(t, h, "forge", enoughFile)
 	var forged, genuine, late, refused, broken int
 	const most = 2000 // they run one after the other
 	attempts := min(a.attempts, most) * 3 / 2

@@ -112,6 +112,8 @@ const (
 	recoverIn = 5 * time.Second
 	// killIn is how much longer the end of a sandbox under attack may take than that of a quiet one.
 	killIn = time.Second
+	// attackFor is the timeout of an attack: one that ends before the commands that it attacks proves nothing of the rest.
+	attackFor = 4 * time.Hour
 )
 
 // attacked makes a sandbox with the program in it.
@@ -119,6 +121,7 @@ func (a *attacks) attacked(t *testing.T, change ...func(*sandbox.SandboxSpec)) s
 	t.Helper()
 	room := func(s *sandbox.SandboxSpec) {
 		s.Resources = sandbox.Resources{MemoryMB: 256, CPUMillis: 1000, PIDs: 256}
+		s.Deadline = time.Now().Add(attackFor)
 	}
 	h := a.spawn(t, append([]func(*sandbox.SandboxSpec){room}, change...)...)
 	must(t, a.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("hostile", a.program))))
@@ -128,7 +131,9 @@ func (a *attacks) attacked(t *testing.T, change ...func(*sandbox.SandboxSpec)) s
 // start starts an attack and returns its id once it has said that it is ready.
 func (a *attacks) start(t *testing.T, h sandbox.Handle, args ...string) string {
 	t.Helper()
-	id := a.detached(t, h, named(t, append([]string{hostilePath}, args...)...))
+	r := named(t, append([]string{hostilePath}, args...)...)
+	r.Timeout = sandbox.Duration(attackFor)
+	id := a.detached(t, h, r)
 	a.await(t, h, id, "ready\n")
 	return id
 }

@@ -35,6 +35,7 @@ type Config struct {
 	OwnUID bool
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
+	Life      string // of the sandbox, see channel.ServerConfig
 	Channel   string // the socket to dial, "" for none
 	Egress    string // wire.Egress as JSON, "" without
 }
@@ -68,7 +69,7 @@ func Run(cfg Config) error {
 		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
 		own:   identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
 	}
-	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper})
+	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper, Life: cfg.Life})
 	ctx, cancel := context.WithCancel(context.Background())
 	var dialing sync.WaitGroup
 	if cfg.Channel != "" {

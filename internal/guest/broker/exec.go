@@ -19,6 +19,9 @@ import (
 
 // exec starts a command, passes its input and output on, and returns how it ended. When ctx ends, the command continues.
 func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
+	if r.Life != "" && r.Life != b.cfg.Life {
+		return wire.Result{Problem: wire.ProblemNotFound, Message: "the sandbox was started anew since the command was first asked for"}
+	}
 	c, lent, err := b.resolve(r)
 	if err != nil {
 		return invalid(err.Error())
@@ -26,7 +29,7 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	a := b.keeper.attach()
 	defer b.keeper.detach(a)
 	answer, err := b.keeper.ask(ctx, link.Message{
-		Kind: link.Start, ID: r.ID, Attachment: a.id, Flow: !c.Process, Command: &c, Files: lent,
+		Kind: link.Start, ID: r.ID, Attachment: a.id, Flow: !c.Process, Command: &c, Files: lent, Again: r.Life != "",
 	})
 	link.CloseAll(lent) // the keeper has its own
 	if res, refused := refusal(answer, err); refused {

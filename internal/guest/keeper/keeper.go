@@ -3,6 +3,7 @@
 package keeper
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log"
@@ -37,6 +38,8 @@ type keeper struct {
 	fault func(link.Message)
 	// exit ends the sandbox.
 	exit func()
+	// life is random: no other process 1 of the sandbox has it.
+	life string
 	// assign gives the sandbox to a lease; nil where it takes none.
 	assign func(*wire.Lease) link.Message
 	still  *still
@@ -48,6 +51,7 @@ type keeper struct {
 	ended    []*command // the oldest first
 	journal  map[string]*link.Record
 	done     []string // ended operations, the oldest first
+	past     past
 	readers  map[uint64]*reader
 	session  *session // nil without a broker
 }
@@ -61,7 +65,7 @@ type reader struct {
 func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
 	s.gate = new(sync.RWMutex)
 	k := &keeper{
-		starts: s, log: log.New(os.Stderr, "keeper: ", 0), fault: fault, exit: exit,
+		starts: s, log: log.New(os.Stderr, "keeper: ", 0), fault: fault, exit: exit, life: rand.Text(),
 		memory: memory.NewTidier(), commands: map[string]*command{}, journal: map[string]*link.Record{}, readers: map[uint64]*reader{},
 	}
 	k.still = &still{gate: s.gate, spared: k.spared}
@@ -192,7 +196,11 @@ func (s *session) start(m link.Message) {
 	c, problem := s.k.newCommand(m)
 	if c == nil {
 		link.CloseAll(m.Files)
-		s.answer(m, link.Message{Problem: problem, Text: "a command of that id was run in this sandbox before"})
+		text := "a command of that id was run in this sandbox before"
+		if problem == wire.ProblemNotFound {
+			text = forgotten
+		}
+		s.answer(m, link.Message{Problem: problem, Text: text})
 		return
 	}
 	s.k.join(m, c)
@@ -258,6 +266,9 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 	defer k.mu.Unlock()
 	if k.commands[c.id] != nil {
 		return nil, wire.ProblemConflict
+	}
+	if m.Again && k.past.mayHave(c.id, time.Now()) {
+		return nil, wire.ProblemNotFound
 	}
 	k.commands[c.id] = c
 	return c, ""

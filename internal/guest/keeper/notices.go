@@ -3,6 +3,8 @@
 package keeper
 
 import (
+	"time"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
@@ -92,6 +94,7 @@ func (k *keeper) finished(id string, result wire.Result) {
 	k.done = append(k.done, id)
 	if len(k.done) > journalled {
 		delete(k.journal, k.done[0])
+		k.past.add(k.done[0], time.Now())
 		k.done = k.done[1:]
 	}
 }

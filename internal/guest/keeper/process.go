@@ -57,6 +57,7 @@ type Config struct {
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
 	Channel   string
+	Life      string // of a broker only: what its keeper has chosen
 }
 
 // Run is process 1. It returns an error when it cannot start, and never otherwise: it exits.
@@ -253,7 +254,7 @@ func (p *process) runBroker() error {
 	pid, err := startBroker(other, p.null, []string{
 		"guest", "broker", "-uid", strconv.Itoa(p.cfg.UID), "-gid", strconv.Itoa(p.cfg.GID), "-allow-root=" + strconv.FormatBool(p.cfg.AllowRoot),
 		"-own-uid=" + strconv.FormatBool(p.cfg.OwnUID),
-		"-channel", p.cfg.Channel, "-egress", p.cfg.Egress,
+		"-life", p.keeper.life, "-channel", p.cfg.Channel, "-egress", p.cfg.Egress,
 	})
 	if err = errors.Join(err, other.Close()); err != nil {
 		return errors.Join(err, conn.Close())

@@ -63,6 +63,8 @@ type Message struct {
 	Offsets [2]int64 `json:"offsets,omitzero"`
 	Data    []byte   `json:"data,omitempty"`
 	EOF     bool     `json:"eof,omitempty"`
+	// Again: the command may have been started before.
+	Again bool `json:"again,omitempty"`
 	// All makes Freeze end all programs first.
 	All bool `json:"all,omitempty"`
 	// Lease is whose the sandbox is from Assign on.

@@ -15,7 +15,8 @@ func runKeeper(name string, cfg keeper.Config, ends string, ending time.Time) {
 	var err error
 	if name == "broker" {
 		err = broker.Run(broker.Config{
-			UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, AllowRoot: cfg.AllowRoot, Channel: cfg.Channel, Egress: cfg.Egress,
+			UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, AllowRoot: cfg.AllowRoot,
+			Life: cfg.Life, Channel: cfg.Channel, Egress: cfg.Egress,
 		})
 	} else if cfg.Ends, err = deadline.Parse(ends, ending); err == nil {
 		err = keeper.Run(cfg)

@@ -110,6 +110,7 @@ func main() {
 		root    = flags.Bool("allow-root", false, "commands may run as user 0")
 		ownUID  = flags.Bool("own-uid", false, "no other sandbox has the user")
 		socket  = flags.String("channel", "", "socket of the channel")
+		life    = flags.String("life", "", "what the keeper of this broker has chosen")
 	)
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fatal("%v", err)
@@ -118,6 +119,7 @@ func main() {
 	case "keep", "broker":
 		runKeeper(name, keeper.Config{
 			UID: *uid, GID: *gid, Config: *config, Egress: *egress, Pooled: *pooled, Disk: *disk, PIDs: *pids, OwnUID: *ownUID, AllowRoot: *root, Channel: *socket,
+			Life: *life,
 		}, *ends, time.UnixMicro(*ending))
 		return
 	}
