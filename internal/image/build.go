@@ -40,8 +40,27 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 	return by(ctx, engine, spec, hash, log)
 }
 
-// byClassic sends the context to the engine's classic builder as an archive.
+// lookupAttempts is how often a build is begun whose look into the engine's cache was disturbed.
+const lookupAttempts = 5
+
+// byClassic builds with the engine's classic builder. It builds again where an image was removed while the engine
+// looked through its cache: the engine then fails the build, whatever image that was.
 func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
+	for range lookupAttempts {
+		var failed *buildError
+		id, err = classic(ctx, engine, spec, hash, log)
+		if !errors.As(err, &failed) || !strings.HasPrefix(failed.message, disturbed) {
+			break
+		}
+	}
+	return id, err
+}
+
+// disturbed begins what the engine says of an image that was removed while it looked through its cache.
+const disturbed = `unable to find image "sha256:`
+
+// classic sends the context to the engine's classic builder as an archive.
+func classic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	options := spec.buildOptions(hash)
 	options.Version = dockerapi.BuilderV1
 	if spec.Registries != nil {

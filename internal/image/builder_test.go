@@ -3,8 +3,10 @@ package image_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -155,6 +157,41 @@ func TestBuildsAndRemovalsAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// disturbed is an engine that fails builds as it does when an image is removed while it looks through its cache.
+type disturbed struct {
+	image.Engine
+	left *atomic.Int32
+}
+
+func (d disturbed) ImageBuild(ctx context.Context, from io.Reader, o dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
+	if d.left.Add(-1) < 0 {
+		return d.Engine.ImageBuild(ctx, from, o)
+	}
+	_, err := io.Copy(io.Discard, from)
+	said := fmt.Sprintf("unable to find image %q", "sha256:"+strings.Repeat("0", 64))
+	answer := fmt.Sprintf(`{"errorDetail":{"message":%[1]q},"error":%[1]q}`, said)
+	return dockerapi.BuildResponse{Body: io.NopCloser(strings.NewReader(answer))}, err
+}
+
+func TestABuildIsBegunAgainWhenAnImageIsRemovedBesideIt(t *testing.T) {
+	t.Parallel()
+	for times, built := range map[int32]bool{4: true, 1000: false} {
+		var left atomic.Int32
+		left.Store(times)
+		cli := engine(t)
+		b := image.NewBuilder(func() (image.Engine, error) { return disturbed{cli, &left}, nil })
+		spec, _ := unique(t)
+		spec.Builder = image.Classic
+		if built {
+			build(t, b, spec)
+			continue
+		}
+		if _, err := b.Build(t.Context(), spec, mustHash(t, spec), nil); err == nil || !strings.Contains(err.Error(), "unable to find image") {
+			t.Errorf("building with an engine that finds no image: %v", err)
+		}
+	}
 }
 
 func TestImageInUseIsAConflict(t *testing.T) {

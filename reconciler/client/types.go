@@ -671,17 +671,18 @@ type RunRequest = sandbox.RunRequest
 // RunResult is how a run ended.
 type RunResult = sandbox.RunResult
 
-// WarmPool keeps sandboxes made, so that an acquire only has to claim one.
-type WarmPool = sandbox.WarmPool
-
 // PoolMode is how sandboxes of a warm pool wait.
 type PoolMode = sandbox.PoolMode
 
-// The modes of a warm pool.
+// The modes. PoolPaused is the default: what waits uses no CPU, runs no code, and costs what sleeps. A claim wakes it, which
+// is a call to the engine. PoolRunning needs no wake: a claim is a message, at the price of a sandbox that is awake.
 const (
 	PoolPaused  = sandbox.PoolPaused
 	PoolRunning = sandbox.PoolRunning
 )
+
+// WarmPool keeps sandboxes made, so that an acquire only has to claim one.
+type WarmPool = sandbox.WarmPool
 
 // PoolStatus is where an environment's warm pool stands.
 type PoolStatus = sandbox.PoolStatus

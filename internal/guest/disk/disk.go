@@ -40,6 +40,9 @@ type Limits struct {
 	Writers, Holders func() []int
 	// Ended is called with the time since boot before they are ended.
 	Ended func(sinceBoot time.Duration)
+	// Shut lets no program start until the returned function is called: it would be ended with the others. It is not
+	// called where it is nil.
+	Shut func() (open func())
 }
 
 // Watch holds the limits. It never returns.
@@ -79,15 +82,24 @@ func (d *watch) look() {
 	}
 	d.torn = 0
 	if grown := used > d.used; used > d.limits.Bytes && grown {
-		if now, err := deadline.ReadClocks(); err == nil {
-			d.limits.Ended(now.SinceBoot)
-		}
-		proc.KillAll(d.limits.Writers, time.Now().Add(killTime))
+		d.end()
 		if after, err := d.measure(); err == nil {
 			used = after
 		}
 	}
 	d.used = used
+}
+
+// end ends the programs.
+func (d *watch) end() {
+	if d.limits.Shut != nil {
+		open := d.limits.Shut()
+		defer open()
+	}
+	if now, err := deadline.ReadClocks(); err == nil {
+		d.limits.Ended(now.SinceBoot)
+	}
+	proc.KillAll(d.limits.Writers, time.Now().Add(killTime))
 }
 
 // othersCPU returns the CPU time that all but process 1 have used. A sandbox in which nothing ran has written nothing.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -149,5 +150,30 @@ func TestNoTreeIsTooDeepToBeMeasured(t *testing.T) {
 	writeMiB(t, filepath.Join(wide, "directory-399", "file"))
 	if got := diskOf(t, dir); got < 3*mib {
 		t.Errorf("it takes %d bytes, want 3 MiB and its directories", got)
+	}
+}
+
+func TestNoProgramStartsWhileOthersAreEnded(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	writeMiB(t, filepath.Join(root, "file"))
+	var shut, looked, opened bool
+	w := watch{limits: Limits{
+		Bytes: 1, Roots: []string{root},
+		Holders: func() []int { return nil },
+		Writers: func() []int { looked = true; return nil },
+		Ended: func(time.Duration) {
+			if !shut {
+				t.Error("they are said to be ended while others may start")
+			}
+		},
+		Shut: func() func() {
+			shut = true
+			return func() { opened = looked }
+		},
+	}}
+	w.look()
+	if !opened {
+		t.Errorf("shut: %t, looked for programs: %t, opened after it: %t", shut, looked, opened)
 	}
 }

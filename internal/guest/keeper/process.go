@@ -214,6 +214,7 @@ func (p *process) watchDisk() {
 		disk.Watch(disk.Limits{
 			Bytes: p.cfg.Disk, Roots: sandbox.Roots, Writers: p.programs, Holders: p.programs,
 			Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
+			Shut:  p.keeper.still.shut,
 		})
 	}()
 	if err := <-ready; err != nil {

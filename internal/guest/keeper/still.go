@@ -18,6 +18,8 @@ const (
 	standLimit = 5 * time.Second
 	// stillLimit is how long a sandbox stands still at most.
 	stillLimit = 2 * time.Minute
+	// shutLimit is how long commands that start already may take to do so.
+	shutLimit = 100 * time.Millisecond
 	// stopGrace is what programs get to end, of the ten seconds that the engine grants.
 	stopGrace = 8 * time.Second
 )
@@ -102,6 +104,16 @@ func (s *still) end() {
 		}
 	}
 	proc.KillAll(s.programs, time.Now().Add(killTime))
+}
+
+// shut lets no command start until the returned function is called. Where the sandbox stands still none starts anyway.
+func (s *still) shut() (open func()) {
+	for limit := time.Now().Add(shutLimit); !s.gate.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			return func() {}
+		}
+	}
+	return s.gate.Unlock
 }
 
 // thaw continues what freeze has stopped.
