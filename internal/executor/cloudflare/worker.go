@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -41,9 +42,10 @@ type WorkerConfig struct {
 // Worker speaks to the Worker of one environment. It is safe for concurrent use.
 type Worker struct {
 	helper.Guests
-	base   string
-	signer signer
-	http   *http.Client
+	base     string
+	signer   signer
+	http     *http.Client
+	sessions *sessions
 }
 
 // NewWorker returns the line to a Worker. It does not connect. Errors: Invalid.
@@ -63,11 +65,22 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	}
 	w := &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{[]byte(cfg.Key), cfg.Now}, http: cfg.HTTP}
 	w.Guests = helper.New(sandbox.Cloudflare, w.help)
+	w.sessions = newSessions(w.openSession)
 	return w, nil
 }
 
-// Close releases the connections that nothing uses.
+// newClient returns a client without a timeout of its own: each request has its deadline.
+func newClient() *http.Client {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Client{Transport: &http.Transport{
+		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+	}}
+}
+
+// Close ends what is under way in sandboxes, and releases the connections that nothing uses.
 func (w *Worker) Close() error {
+	w.sessions.close()
 	w.http.CloseIdleConnections()
 	return nil
 }

@@ -25,6 +25,7 @@
 //	guest secrets                                          puts the files on stdin into /run/secrets
 //
 //	guest keep    -uid S -gid G -ends <json> -channel <socket> …  process 1 that starts commands itself, as package keeper says
+//	guest keep    … -port <n>                               … which listens to a port in place of a socket
 //	guest broker  …                                        its child that speaks the channel, as package broker says
 //	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, as package verifier says
 //	guest verifier -home <dir> -clean                      removes what one left
@@ -82,7 +83,7 @@ func main() {
 		now     = flags.Bool("now", false, "send what is there, and no more")
 		quiet   = flags.Bool("quiet", false, "send how it ended, and nothing of what it wrote")
 		process = flags.Bool("process", false, "run it as long as the sandbox does, and keep the latest of its output")
-		port    = flags.Int("port", 0, "port of 127.0.0.1 to wait for")
+		port    = flags.Int("port", 0, "port of 127.0.0.1 to wait for; of process 1, the port to listen to")
 		timeout = flags.Duration("timeout", 2*time.Minute, "how long the command may run")
 		cwd     = flags.String("cwd", "/workspace", "directory that the command runs in")
 		dir     = flags.String("dir", "/workspace", "directory to unpack in")
@@ -109,7 +110,7 @@ func main() {
 	switch name {
 	case "keep", "broker":
 		runKeeper(name, keeper.Config{
-			UID: *uid, GID: *gid, Config: *config, Egress: *egress, Pooled: *pooled, Disk: *disk, PIDs: *pids, OwnUID: *ownUID, AllowRoot: *root, Channel: *socket,
+			UID: *uid, GID: *gid, Config: *config, Egress: *egress, Pooled: *pooled, Disk: *disk, PIDs: *pids, OwnUID: *ownUID, AllowRoot: *root, Channel: *socket, Port: *port,
 		}, *ends, time.UnixMicro(*ending))
 		return
 	}
