@@ -215,12 +215,20 @@ func (w *Worker) dial(ctx context.Context, h sandbox.Handle) (*carrier, error) {
 	if answer == nil {
 		return nil, lost(r, err)
 	}
-	err = refusal(r, answer)
-	switch sandbox.CodeOf(err) {
-	case sandbox.Conflict, sandbox.NotFound, sandbox.Invalid: // dialing again changes nothing
+	err = errors.Join(refusal(r, answer), answer.Body.Close())
+	if final(err, answer.StatusCode) {
 		err = fmt.Errorf("%w: %w", channel.ErrGone, err)
 	}
-	return nil, errors.Join(err, answer.Body.Close())
+	return nil, err
+}
+
+// final tells whether dialing again changes nothing.
+func final(err error, status int) bool {
+	switch sandbox.CodeOf(err) {
+	case sandbox.Conflict, sandbox.NotFound, sandbox.Invalid:
+		return true
+	}
+	return status == http.StatusUnauthorized || sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance
 }
 
 // nonceLength is that of 32 characters of 5 bits each.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +21,11 @@ const (
 	maxLimit = 24 * time.Hour
 	// endLimit bounds the wait for the object to record an end: it saves /data meanwhile, in 120 s at most.
 	endLimit = 3 * time.Minute
+	// reachLimit bounds the wait for a carrier before an operation.
+	reachLimit = 30 * time.Second
+	// outageLimit is how long an operation waits for another carrier, and outagePause how often it looks.
+	outageLimit = 2 * time.Minute
+	outagePause = 5 * time.Second
 )
 
 // help carries out a call over the channel to a sandbox, as helper.Run has it.
@@ -40,7 +47,11 @@ func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (
 	s.books.begin(op)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
-	res, err := carryOut(ctx, s.client, call)
+	err = reach(ctx, s.client)
+	var res wire.Result
+	if err == nil {
+		res, err = watched(ctx, s.client, call)
+	}
 	if err != nil {
 		err = unfinished(ctx, h, s.client, call, err)
 		s.books.end(ending, done{ID: op.ID, Left: true})
@@ -48,6 +59,51 @@ func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (
 	}
 	s.books.end(ending, doneOf(op.ID, res))
 	return res, nil
+}
+
+// errOutage is why an operation is given up whose sandbox cannot be reached any more.
+var errOutage = fmt.Errorf("the sandbox could not be reached for %s", outageLimit)
+
+// watched carries a call out, unless its sandbox cannot be reached for long.
+func watched(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
+	working, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for seen := time.Now(); ; {
+			select {
+			case <-working.Done():
+				return
+			case <-time.After(outagePause):
+			}
+			if client.Contact().Connected {
+				seen = time.Now()
+			}
+			if time.Since(seen) > outageLimit {
+				cancel(errOutage)
+			}
+		}
+	})
+	res, err := carryOut(working, client, call)
+	if err != nil && errors.Is(context.Cause(working), errOutage) {
+		err = errors.Join(errOutage, err)
+	}
+	cancel(nil)
+	watching.Wait()
+	return res, err
+}
+
+// reach returns once there is a carrier. An operation waits for its first one only so long: nothing was begun yet.
+func reach(ctx context.Context, client *channel.Client) error {
+	if client.Contact().Connected {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, reachLimit)
+	defer cancel()
+	err := client.Ping(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: it cannot be reached: %w (retry)", err)
+	}
+	return err
 }
 
 // changes tells whether an operation may change what lies in /data.
@@ -111,7 +167,7 @@ func (c *counter) Write(p []byte) (n int, err error) {
 // unfinished ends a command whose result will not come because of cause, and explains why.
 func unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
 	known, refused := errors.AsType[*sandbox.Error](cause)
-	begun := errors.Is(cause, channel.ErrLost) || ctx.Err() != nil
+	begun := errors.Is(cause, channel.ErrLost) || errors.Is(cause, channel.ErrClosed) || errors.Is(cause, errOutage) || ctx.Err() != nil
 	if refused && !begun {
 		return known // it was not run
 	}
@@ -125,7 +181,7 @@ func unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, c
 	case !begun:
 		code = sandbox.Unavailable
 	}
-	if call.Ends && !errors.Is(cause, channel.ErrGone) {
+	if call.Ends && begun && !errors.Is(cause, channel.ErrGone) {
 		if err := endCommand(ctx, client, call.Request); err != nil {
 			return sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: sandbox %s: %s: %w; it may still run: %w", h.SandboxID, call.Request.Op, cause, err).WithReason(reason)
 		}
