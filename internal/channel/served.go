@@ -171,7 +171,22 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return errors.Join(err, out.Result(bounded(wire.Result{Problem: wire.ProblemInvalid, Message: err.Error()})))
 	}
-	return out.Result(bounded(s.carryOut(ctx, r, &input{r: conn}, out)))
+	err = out.Result(bounded(s.carryOut(ctx, r, &input{r: conn}, out)))
+	return errors.Join(err, linger(conn))
+}
+
+// linger reads what is left of the input until the client closes: a connection that is closed before may lose its output.
+func linger(conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(streamCloseLimit)); err != nil {
+		return err
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		if err := half.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	_, err := io.Copy(io.Discard, conn)
+	return err
 }
 
 // readRequest reads the first message of a stream.
