@@ -14,7 +14,8 @@ import (
 // nginxConfig passes WebSockets on and leaves all buffering as it is by default: a request arrives once its body is complete.
 const nginxConfig = `
 daemon off;
-master_process off;
+user root;
+worker_processes 1;
 error_log stderr error;
 pid pid;
 events {}
