@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -147,6 +148,45 @@ func (s *served) carryOut(op *operation, stream *yamux.Stream, busy bool) {
 	if err := out.Result(bounded(result)); err != nil && op.ctx.Err() == nil {
 		s.server.cfg.Log.Debug("send a result", "session", s.id, "error", err)
 	}
+}
+
+// ServeOperation works on one connection that carries a single operation, and closes it. The connection is authenticated.
+func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		conn.Close() //nolint:errcheck // it was not used
+		return ErrClosed
+	}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer s.wg.Done()
+	defer conn.Close() //nolint:errcheck // whatever it says, the connection is not used again
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	out := wire.NewWriter(conn)
+	r, err := readRequest(conn, s.cfg.MaxRequest)
+	if err != nil {
+		return errors.Join(err, out.Result(bounded(wire.Result{Problem: wire.ProblemInvalid, Message: err.Error()})))
+	}
+	err = out.Result(bounded(s.carryOut(ctx, r, &input{r: conn}, out)))
+	return errors.Join(err, linger(conn))
+}
+
+// linger reads what is left of the input until the client closes: a connection that is closed before may lose its output.
+func linger(conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(streamCloseLimit)); err != nil {
+		return err
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		if err := half.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	_, err := io.Copy(io.Discard, conn)
+	return err
 }
 
 // readRequest reads the first message of a stream.

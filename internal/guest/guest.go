@@ -48,6 +48,12 @@ const (
 	EndFile       = "end"
 )
 
+// Port is where a sandbox without ChannelDir takes connections, and PortKey the variable with their key, in hexadecimal.
+const (
+	Port    = 39080
+	PortKey = "SANDBOX_PORT_KEY"
+)
+
 // Binary returns the helper for a Go architecture name, amd64 or arm64.
 func Binary(arch string) ([]byte, error) {
 	return Program(embedded, "guest", arch)

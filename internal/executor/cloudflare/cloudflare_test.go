@@ -4,10 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait; it is generous because test machines are busy.
 const patience = 2 * time.Minute

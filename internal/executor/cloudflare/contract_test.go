@@ -1,6 +1,8 @@
 package cloudflare_test
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -32,8 +34,27 @@ func lite(t *testing.T) sandbox.Resources {
 
 func TestContract(t *testing.T) {
 	cloudflaretest.Need(t)
+	executortest.Run(t, contract(t, cloudflaretest.NewDeployer(t)))
+}
+
+// TestContractBehindABufferingProxy: nothing depends on requests and answers that flow at the same time.
+func TestContractBehindABufferingProxy(t *testing.T) {
+	cloudflaretest.Need(t)
+	nginx := cloudflaretest.NeedNginx(t)
 	d := cloudflaretest.NewDeployer(t)
-	executortest.Run(t, executortest.Config{
+	d.Front = func(url string) (string, func()) { return cloudflaretest.Nginx(t, nginx, url) }
+	cfg := contract(t, d)
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		cfg.Without = map[string]string{}
+		for _, part := range []string{"Lifecycle", "Observer", "Cleaner", "Follow", "Processes", "Hardening", "Secrets", "Deadline", "Export", "Network", "Assign", "Attacks"} {
+			cfg.Without[part] = "takes long: set SANDBOX_TEST_LONG=1"
+		}
+	}
+	executortest.Run(t, cfg)
+}
+
+func contract(t *testing.T, d *cloudflaretest.Deployer) executortest.Config {
+	return executortest.Config{
 		New:   func(t *testing.T) sandbox.Executor { return newExecutor(t, d) },
 		Image: cloudflaretest.Reference(cloudflaretest.Busybox(t)), MissingImage: cloudflaretest.Reference("sandbox-test/no-such-image:1"),
 		ImageUnseen: true, StandIn: true, Resources: lite(t),
@@ -43,11 +64,12 @@ func TestContract(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := newExecutor(t, d).Exec(t.Context(), h, r)
-			if err != nil {
+			x := newExecutor(t, d)
+			res, err := x.Exec(t.Context(), h, r)
+			if err := errors.Join(err, x.Close()); err != nil {
 				t.Fatal(err)
 			}
 			cloudflaretest.Crash(t, strings.TrimSpace(string(res.Stdout)))
 		},
-	})
+	}
 }

@@ -1,7 +1,7 @@
 // Package cloudflare runs sandboxes on Cloudflare Containers, through a Worker of our own (worker/, in
 // TypeScript): one Durable Object for each sandbox, on a container whose image has our guest.
 //
-//	Worker (this package) ──signed HTTPS──> Worker ──> Durable Object ──exec──> guest in the container
+//	Worker (this package) ──signed HTTPS, WebSocket──> Worker ──> Durable Object ──port──> guest in the container
 //
 // Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
 // by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
@@ -25,8 +25,8 @@
 // sandbox with more cannot be put to sleep, which says why, and a crash loses all since. What is written after
 // the last command is lost at the deadline, as in a crash.
 //
-// The guest packs as user 0, who may read all files and stop the processes of every user. It leaves out links that
-// lead out of /data, sockets, pipes and devices.
+// The guest packs files whatever their modes say, and stops the processes of every user meanwhile. It leaves out links
+// that lead out of /data, sockets, pipes and devices.
 //
 // # The copy
 //
@@ -37,20 +37,21 @@
 //
 // # One guest on both backends
 //
-// What happens inside of a container is not written again in TypeScript: the image has the program that is
-// process 1 and helper of every Docker sandbox (internal/guest), and the Worker runs it by ctx.container.exec,
-// as the Docker executor does by the engine's exec. Of its frames the Worker reads the last alone, which says how a run ended. So commands,
-// their timeouts, what is kept of their output, and files are the same code, tested once. A port of its own
-// into the container was the other way: it would need its own authentication against sandboxed code, where exec
-// comes from outside.
+// Process 1 of a container is the guest of every Docker sandbox (internal/guest), with its broker. Commands, their timeouts,
+// what is kept of their output, and files are the same code, and so is the channel to it (internal/channel). On Docker a
+// socket leads to the broker. Here a TCP port does, which code of the sandbox reaches too: a key authenticates each
+// connection. Section 10 of internal/channel/PROTOCOL.md describes the port, its key, and what is done about floods.
 //
-// # A run
+// # A channel
 //
-// A run of the guest is one request, whose body and answer are streamed at once. The body is signed in chunks
-// (signature.go): the call, then its standard input, then a chunk without content, which is its end. The body
-// itself stays open until the answer is complete: when it ends before, the caller has left, and what runs keeps
-// the sandbox awake no longer, unless it is detached. The Durable Object reads a guest's output to its end even
-// when nobody takes it: an engine may hold back the end of a container until then.
+// Operations travel on a session of the channel, whose carrier is a WebSocket that the Durable Object relays to the port.
+// No request is answered before its body is complete, so proxies may buffer. A session outlives its WebSocket: a command
+// runs on through a deployment of the Worker, and its caller gets the result. The WebSocket opens for an operation and
+// closes 10 s after the last, because it keeps the object in memory and billed. The object sees bytes only: the client
+// tells it in text messages what is under way, for idle sleep, and how it ended, for CPU time and /data.
+//
+// A command costs no request of its own while a WebSocket is open, and no row of D1. A WebSocket costs three rows of the
+// object's storage, and each second of CPU time one.
 //
 // # Time
 //

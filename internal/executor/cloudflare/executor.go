@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +65,7 @@ type Executor struct {
 	sites   map[string]*sites   // by ledger
 	// deployed counts what makes sites stale.
 	deployed int
+	former   []*deployed // forgotten, with sessions that may be open
 }
 
 // deployed is a deployment as it was last seen.
@@ -99,10 +102,18 @@ func New(cfg Config) (*Executor, error) {
 	return e, nil
 }
 
-// Close releases the connections that nothing uses.
+// Close ends what is under way in sandboxes, and releases the connections that nothing uses.
 func (e *Executor) Close() error {
+	e.mu.Lock()
+	all := append(slices.Collect(maps.Values(e.workers)), e.former...)
+	e.workers, e.former = map[string]*deployed{}, nil
+	e.mu.Unlock()
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, d.Close())
+	}
 	e.cfg.HTTP.CloseIdleConnections()
-	return nil
+	return errors.Join(errs...)
 }
 
 // Backend implements sandbox.Executor.
@@ -195,18 +206,29 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	d := &deployed{w, imageOf(s)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.workers[s.Name] = d
-	clear(e.sites) // it may be new
-	e.deployed++
+	e.replace(s.Name, d) // it may be new
 	return d, nil
 }
 
+// forget asks for a deployment anew the next time. What is under way in its sandboxes goes on until Close.
 func (e *Executor) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.replace(name, nil)
+}
+
+// replace takes a deployment for another, or for none. The caller holds mu.
+func (e *Executor) replace(name string, by *deployed) {
+	e.former = slices.DeleteFunc(e.former, func(d *deployed) bool { return d.sessions.none() })
+	if d := e.workers[name]; d != nil {
+		e.former = append(e.former, d)
+	}
 	delete(e.workers, name)
 	clear(e.sites)
 	e.deployed++
+	if by != nil {
+		e.workers[name] = by
+	}
 }
 
 // find returns the deployment of an environment. Errors: NotFound where there is none.

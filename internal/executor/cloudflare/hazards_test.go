@@ -141,7 +141,13 @@ func (w *world) dieUnder(h sandbox.Handle, id string, detach bool) {
 	line := &mortal{}
 	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
 	w.must(err)
-	begun := writerFunc(func(p []byte) (int, error) { line.die(); return len(p), nil })
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	begun := writerFunc(func(p []byte) (int, error) {
+		line.die()
+		closing.Go(func() { _ = x.Close() }) // it has nobody to tell
+		return len(p), nil
+	})
 	r, err := sandbox.ExecRequest{ID: id, Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()
 	w.must(err)
 	_, err = x.Exec(w.Context(), h, r)
@@ -204,16 +210,30 @@ func TestReset(t *testing.T) {
 	w := &world{t, server, server.Worker()}
 	h := w.spawn(cloudflare.Limits{SleepAfter: 5 * time.Second})
 	w.sh(h, "echo kept > /workspace/kept")
-	begun, ended := make(chan struct{}), make(chan error, 1)
+	begun := make(chan struct{})
+	type outcome struct {
+		res sandbox.ExecResult
+		err error
+	}
+	ended := make(chan outcome, 1)
 	go func() {
 		var once sync.Once
-		out := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return len(p), nil })
-		_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7006"}, Stdout: out})
-		ended <- err
+		var out bytes.Buffer
+		tee := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return out.Write(p) })
+		res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; while ! [ -e /workspace/go ]; do sleep 0.1; done; echo done"}, Stdout: tee})
+		res.Stdout = out.Bytes()
+		ended <- outcome{res, err}
 	}()
 	<-begun
+	before := server.URL
 	server.Reset()
-	w.wantError(<-ended, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
+	if server.URL != before {
+		t.Fatalf("the Worker moved from %s to %s", before, server.URL)
+	}
+	w.sh(h, "touch /workspace/go")
+	if o := <-ended; o.err != nil || o.res.ExitCode != 0 || string(o.res.Stdout) != "begun\ndone\n" {
+		t.Errorf("the command that ran meanwhile wrote %q and ended with %+v, %v", o.res.Stdout, o.res, o.err)
+	}
 	w.worker = server.Worker()
 	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Incarnation != 1 {
 		t.Errorf("after the reset it stands as %+v", s)

@@ -1,15 +1,11 @@
 package cloudflare
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
@@ -50,26 +46,12 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 	return all, nil
 }
 
-// maxUsage bounds what a guest says of its usage, in bytes.
-const maxUsage = 1 << 10
-
 // Usage samples a sandbox that is awake, by what the guest reads of its cgroup. It is no use of the sandbox.
 // Errors: NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
 func (w *Worker) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, readLimit)
-	defer cancel()
-	out := &helper.Capture{Limit: maxUsage}
-	res, err := w.help(ctx, h, helper.Call{Request: channel.Request{Op: channel.OpUsage}, Limit: readLimit, Quiet: true, Stdout: out})
-	if err != nil {
-		return sandbox.Usage{}, err
-	}
-	if res.Problem != "" {
-		return sandbox.Usage{}, sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: sample it: %s", h.SandboxID, res.Message).WithReason(sandbox.ReasonStatsFailed)
-	}
 	var u wire.Usage
-	if err := json.NewDecoder(bytes.NewReader(out.Bytes())).Decode(&u); err != nil {
-		return sandbox.Usage{}, sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: sample it: the guest's answer cannot be read: %w", h.SandboxID, err).
-			WithReason(sandbox.ReasonStatsFailed)
+	if err := w.call(ctx, onSandbox(h, http.MethodGet, "usage", "sample it"), &u); err != nil {
+		return sandbox.Usage{}, err
 	}
 	return sandbox.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
 }

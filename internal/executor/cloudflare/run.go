@@ -3,133 +3,156 @@ package cloudflare
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
+	"fmt"
+	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// maxLimit bounds a call of which nobody knows how long it takes: until then, at most, the sandbox is in use.
-const maxLimit = 24 * time.Hour
+const (
+	// maxLimit bounds a call that does not say how long it takes: until then, at most, the sandbox is in use.
+	maxLimit = 24 * time.Hour
+	// endLimit bounds the wait for the object to record an end: it saves /data meanwhile, in 120 s at most.
+	endLimit = 3 * time.Minute
+	// reachLimit bounds the wait for a carrier before an operation.
+	reachLimit = 30 * time.Second
+	// outageLimit is how long an operation waits for another carrier, and outagePause how often it looks.
+	outageLimit = 2 * time.Minute
+	outagePause = 5 * time.Second
+)
 
-// head is the first chunk of a run, as worker/src/helper.ts takes it.
-type head struct {
-	Args []string          `json:"args"`
-	User string            `json:"user"` // "" is the sandbox's own
-	Env  map[string]string `json:"env"`
-	// Limit is after how many milliseconds it must have ended; until then the sandbox is in use.
-	Limit int64 `json:"limit_ms"`
-	// Detached: it keeps the sandbox in use when its caller leaves.
-	Detached bool `json:"detached"`
-	// Quiet: it is no use of the sandbox.
-	Quiet bool `json:"quiet"`
-}
-
-func headOf(c helper.Call) (head, error) {
-	args, err := c.Args()
-	h := head{Args: args, User: c.User(), Env: c.Env(), Limit: min(cmp.Or(c.Limit, maxLimit), maxLimit).Milliseconds(), Detached: c.Detached, Quiet: c.Quiet}
-	if h.Env == nil {
-		h.Env = map[string]string{}
-	}
-	return h, err
-}
-
-// help runs the guest in a sandbox, as helper.Run has it.
+// help carries out a call over the channel to a sandbox, as helper.Run has it.
 func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
-	res, err := w.request(ctx, h, call)
-	if err != nil && call.Ends {
-		err = w.end(ctx, h, call, err)
+	s, leave, err := w.sessions.use(h)
+	if err != nil {
+		return wire.Result{}, err
 	}
-	return res, err
-}
-
-// end ends a command whose result will not come because of cause, which it returns.
-func (w *Worker) end(ctx context.Context, h sandbox.Handle, call helper.Call, cause error) error {
-	if code := sandbox.CodeOf(cause); code != sandbox.Timeout && code != sandbox.UnknownOutcome {
-		return cause // it was not run
+	defer leave()
+	call.Request.ReportData = changes(call.Request)
+	// Two callers may follow one command: what is told of the one is not of the other.
+	op := begun{
+		ID: cmp.Or(call.Request.ID, sandbox.RandomIDs(sandbox.SandboxIDLength)), Limit: min(cmp.Or(call.Limit, maxLimit), maxLimit).Milliseconds(),
+		Detached: call.Detached, Quiet: call.Quiet,
 	}
-	err := w.EndExec(context.WithoutCancel(ctx), h, call.Request.ID, call.User())
-	switch sandbox.CodeOf(err) {
-	case "", sandbox.NotFound, sandbox.Conflict: // it ended with its sandbox at the latest
-		return cause
-	default:
-		return sandbox.Errorf(sandbox.UnknownOutcome, "%w; it may still run: %s", cause, err).WithReason(sandbox.ReasonExecFailed)
+	if call.Request.Op != channel.OpExec {
+		op.ID = string(call.Request.Op) + " " + sandbox.RandomIDs(sandbox.SandboxIDLength)
 	}
-}
-
-// request makes the request of one run. When ctx ends first, or the connection breaks, what it runs may go on.
-func (w *Worker) request(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	s.books.begin(op)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
-	r := onSandbox(h, http.MethodPost, "run", "run the guest")
-	body, sent := io.Pipe()
-	hangUp := func() { _ = body.Close() } // never fails
-	defer hangUp()                        // the answer is complete, or nobody waits for it
-	traced, stop := whenBroken(ctx, hangUp)
-	defer stop()
-	req, err := http.NewRequestWithContext(traced, r.method, w.base+r.path, body)
+	err = reach(ctx, s.client)
+	var res wire.Result
+	if err == nil {
+		res, err = watched(ctx, s.client, call)
+	}
 	if err != nil {
-		return wire.Result{}, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
+		err = unfinished(ctx, h, s.client, call, err)
+		s.books.end(ending, done{ID: op.ID, Left: true})
+		return wire.Result{}, err
 	}
-	signer := w.signer.pinned()
-	chunks := &chunkWriter{w: sent, signer: signer, previous: signer.sign(req, contentChunks)}
-	// A connection is not used again: what a run has not read of its input is in the way of the next request.
-	// The end of the answer would wait for the end of the request, too.
-	req.Close = true
-	go func() { // ends with the input, or with the body
-		if err := send(chunks, call); err != nil {
-			_ = sent.CloseWithError(err) // never fails
+	s.books.end(ending, doneOf(op.ID, res))
+	return res, nil
+}
+
+// errOutage is why an operation is given up whose sandbox cannot be reached any more.
+var errOutage = fmt.Errorf("the sandbox could not be reached for %s", outageLimit)
+
+// watched carries a call out, unless its sandbox cannot be reached for long.
+func watched(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
+	working, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for seen := time.Now(); ; {
+			select {
+			case <-working.Done():
+				return
+			case <-time.After(outagePause):
+			}
+			if client.Contact().Connected {
+				seen = time.Now()
+			}
+			if time.Since(seen) > outageLimit {
+				cancel(errOutage)
+			}
 		}
-	}()
-	res, err := w.answer(req, r, &wire.Demux{Stdout: call.Stdout, Stderr: call.Stderr, Begins: call.Begins})
-	if err != nil && ctx.Err() != nil {
-		err = sandbox.Errorf(sandbox.Timeout, "cloudflare: %s: ended before it was finished: %w", r.what, ctx.Err()).WithReason(sandbox.ReasonExecFailed)
+	})
+	res, err := helper.CarryOut(working, client, call)
+	if err != nil && errors.Is(context.Cause(working), errOutage) {
+		err = errors.Join(errOutage, err)
 	}
+	cancel(nil)
+	watching.Wait()
 	return res, err
 }
 
-// send sends a call and its input. The body stays open after it: its end would say that the caller has left.
-func send(chunks *chunkWriter, call helper.Call) error {
-	h, err := headOf(call)
-	if err != nil {
-		return err
+// reach returns once there is a carrier. An operation waits for its first one only so long: nothing was begun yet.
+func reach(ctx context.Context, client *channel.Client) error {
+	if client.Contact().Connected {
+		return nil
 	}
-	first, err := json.Marshal(h)
-	if err != nil {
-		return err
+	limited, cancel := context.WithTimeout(ctx, reachLimit)
+	defer cancel()
+	err := client.Ping(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: it cannot be reached: %w (retry)", err)
 	}
-	if err := chunks.chunk(first); err != nil {
-		return err
-	}
-	if call.Stdin != nil {
-		if _, err := io.Copy(chunks, call.Stdin); err != nil {
-			return err
-		}
-	}
-	return chunks.End()
+	return err
 }
 
-// answer passes a run's output on and returns its result.
-func (w *Worker) answer(req *http.Request, r request, out *wire.Demux) (wire.Result, error) {
-	answer, err := w.http.Do(req)
-	if err != nil {
-		return wire.Result{}, lost(r, err)
+// changes tells whether an operation may change what lies in /data.
+func changes(r channel.Request) bool {
+	switch r.Op {
+	case channel.OpExec, channel.OpPut:
+		return true
+	case channel.OpFile:
+		return r.File != nil && (r.File.Op == wire.FileWrite || r.File.Op == wire.FileRemove)
+	default:
+		return false
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return wire.Result{}, refusal(r, answer)
+}
+
+// unfinished ends a command whose result will not come because of cause, and explains why.
+func unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
+	known, refused := errors.AsType[*sandbox.Error](cause)
+	begun := errors.Is(cause, channel.ErrLost) || errors.Is(cause, channel.ErrClosed) || errors.Is(cause, errOutage) || ctx.Err() != nil
+	if refused && !begun {
+		return known // it was not run
 	}
-	_, err = io.Copy(out, answer.Body)
-	if res, ok := out.Result(); ok {
-		return res, nil
+	code, reason := sandbox.UnknownOutcome, sandbox.ReasonExecFailed
+	switch {
+	case errors.Is(cause, helper.ErrUnknownCommand):
+		return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).WithReason(sandbox.ReasonExecNotFound)
+	case ctx.Err() != nil:
+		code = sandbox.Timeout
+		cause = errors.Join(errors.New("ended before it was finished"), ctx.Err(), cause)
+	case !begun:
+		code = sandbox.Unavailable
 	}
-	if err == nil {
-		err = errors.New("the stream ended without a report")
+	if call.Ends && begun && !errors.Is(cause, channel.ErrGone) {
+		if err := endCommand(ctx, client, call.Request); err != nil {
+			return sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: sandbox %s: %s: %w; it may still run: %w", h.SandboxID, call.Request.Op, cause, err).WithReason(reason)
+		}
 	}
-	return wire.Result{}, sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: %s: %w", r.what, err).WithReason(sandbox.ReasonExecFailed)
+	return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).WithReason(reason)
+}
+
+// endCommand ends a command that its caller has left. One in a sandbox that has ended is no more.
+func endCommand(ctx context.Context, client *channel.Client, r channel.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
+	defer cancel()
+	res, err := client.Call(ctx, channel.Request{Op: channel.OpEnd, ID: r.ID}, channel.Streams{})
+	switch {
+	case errors.Is(err, channel.ErrGone):
+		return nil
+	case err != nil:
+		return err
+	case res.Problem != "":
+		return errors.New(res.Message)
+	}
+	return nil
 }

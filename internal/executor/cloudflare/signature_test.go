@@ -1,7 +1,7 @@
 package cloudflare_test
 
 import (
-	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -73,13 +73,30 @@ func testSignature(w *world) {
 		_, err := w.worker.Inspect(t.Context(), spec.Handle)
 		w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 	})
-	w.Run("another command", func(t *testing.T) {
+	for name, f := range map[string]tamper{
+		"another sandbox's channel": func(r *http.Request) { r.URL.Path = strings.Replace(r.URL.Path, h.SandboxID, other.SandboxID, 1) },
+		"another nonce":             func(r *http.Request) { r.URL.RawQuery = "nonce=" + strings.Repeat("a", 32) },
+		"an unsigned channel":       func(r *http.Request) { r.Header.Del("X-Sandbox-Signature") },
+	} {
+		w.Run(name, func(t *testing.T) {
+			w := w.with(t)
+			_, err := w.tampered(f).Exec(t.Context(), h, echo(t))
+			w.wantError(err, sandbox.Unavailable, "")
+		})
+	}
+	w.Run("a channel that was seen before", func(t *testing.T) {
 		w := w.with(t)
-		x := w.tampered(func(r *http.Request) { r.Body = io.NopCloser(&replacer{r.Body, "echo", "true"}) })
-		r, err := sandbox.ExecRequest{Command: []string{"echo"}}.Normalize()
+		var seen *http.Request
+		x := w.tampered(func(r *http.Request) { seen = r.Clone(context.WithoutCancel(r.Context())) })
+		_, err := x.Exec(t.Context(), h, echo(t))
 		w.must(err)
-		_, err = x.Exec(t.Context(), h, r)
-		w.wantError(err, sandbox.Unavailable, "")
+		w.must(x.Close())
+		answer, err := http.DefaultTransport.RoundTrip(seen)
+		w.must(err)
+		w.must(answer.Body.Close())
+		if answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("it is answered with %s", answer.Status)
+		}
 	})
 	for name, age := range map[string]time.Duration{"too old": 2 * time.Minute, "not yet": -2 * time.Minute} {
 		w.Run(name, func(t *testing.T) {
@@ -102,16 +119,13 @@ func setBody(r *http.Request, body string) {
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 }
 
-// replacer replaces a word in what is read by one as long.
-type replacer struct {
-	io.Reader
-	old, new string
-}
-
-func (r *replacer) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	copy(p, bytes.ReplaceAll(p[:n], []byte(r.old), []byte(r.new)))
-	return n, err
+func echo(t *testing.T) sandbox.ExecRequest {
+	t.Helper()
+	r, err := sandbox.ExecRequest{Command: []string{"echo"}}.Normalize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // TestWithoutKey: a Worker that was deployed without a key answers nobody.

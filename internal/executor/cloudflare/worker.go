@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,9 +44,10 @@ type WorkerConfig struct {
 // Worker speaks to the Worker of one environment. It is safe for concurrent use.
 type Worker struct {
 	helper.Guests
-	base   string
-	signer signer
-	http   *http.Client
+	base     string
+	signer   signer
+	http     *http.Client
+	sessions *sessions
 }
 
 // NewWorker returns the line to a Worker. It does not connect. Errors: Invalid.
@@ -68,11 +70,22 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	}
 	w := &Worker{base: strings.TrimSuffix(cfg.URL, "/"), signer: signer{cfg.keys, cfg.Now}, http: cfg.HTTP}
 	w.Guests = helper.New(sandbox.Cloudflare, w.help)
+	w.sessions = newSessions(w.openSession)
 	return w, nil
 }
 
-// Close releases the connections that nothing uses.
+// newClient returns a client without a timeout of its own: each request has its deadline.
+func newClient() *http.Client {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Client{Transport: &http.Transport{
+		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+	}}
+}
+
+// Close ends what is under way in sandboxes, and releases the connections that nothing uses.
 func (w *Worker) Close() error {
+	w.sessions.close()
 	w.http.CloseIdleConnections()
 	return nil
 }
@@ -138,18 +151,26 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// send sends a request and returns its answer once that is a success. What is refused with one key is sent with another.
+// send sends a request and returns its answer once that is a success.
 func (w *Worker) send(ctx context.Context, r request, body []byte) (answer *http.Response, err error) {
+	err = w.signed(func() error {
+		answer, err = w.sendOnce(ctx, r, body)
+		return err
+	})
+	return answer, err
+}
+
+// signed sends a request by try, which signs it, and once more with each other key while the Worker refuses it.
+func (w *Worker) signed(try func() error) (err error) {
 	for range w.signer.keys.size() {
 		key := w.signer.keys.current()
-		answer, err = w.sendOnce(ctx, r, body)
-		var refused *refusedError
-		if !errors.As(err, &refused) {
-			return answer, err
+		err = try()
+		if _, refused := errors.AsType[*refusedError](err); !refused {
+			return err
 		}
 		w.signer.keys.refused(key)
 	}
-	return answer, err
+	return err
 }
 
 func (w *Worker) sendOnce(ctx context.Context, r request, body []byte) (*http.Response, error) {

@@ -38,6 +38,7 @@ type Config struct {
 	Life      string // of the sandbox, see channel.ServerConfig
 	Channel   string // the socket to dial, "" for none
 	Egress    string // wire.Egress as JSON, "" without
+	Port      bool   // it is given a listener and a key
 }
 
 // ownProc keeps code of the sandbox out of this process's files in /proc, as the keeper does. A change of a thread's identity
@@ -66,12 +67,18 @@ func Run(cfg Config) error {
 	}
 	b := &broker{
 		cfg: cfg, keeper: newParent(conn), memory: memory.NewTidier(),
-		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
-		own:   identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
+		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}), saver: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID, All: cfg.Port}),
+		own: identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
 	}
 	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper, Life: cfg.Life})
 	ctx, cancel := context.WithCancel(context.Background())
 	var dialing sync.WaitGroup
+	if cfg.Port {
+		if err := b.listen(ctx, server, &dialing); err != nil {
+			cancel()
+			return errors.Join(err, server.Close())
+		}
+	}
 	if cfg.Channel != "" {
 		dialing.Go(func() { park(ctx, cfg.Channel, server) })
 	}

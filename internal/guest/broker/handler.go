@@ -28,6 +28,7 @@ type broker struct {
 	cfg    Config
 	keeper *parent
 	files  files.Worker
+	saver  files.Worker      // which reads files that the sandbox's user may not, where the broker can
 	own    *identity.Workers // of the sandbox's user
 	memory *memory.Tidier
 }
@@ -43,7 +44,7 @@ func (b *broker) handle(ctx context.Context, r channel.Request, in io.Reader, ou
 	defer b.memory.Busy()
 	res := b.carryOut(ctx, r, in, out)
 	if r.ReportData {
-		res.Data = b.files.Fingerprint(ctx, sandbox.StateDir)
+		res.Data = b.saver.Fingerprint(ctx, sandbox.StateDir)
 	}
 	if err := b.cfg.ownProc(); err != nil {
 		return failure(err)
@@ -122,7 +123,7 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 	if res, refused := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Freeze, All: s.End})); refused {
 		return res
 	}
-	res := b.files.Save(ctx, string(r.Path), s, out.Stdout())
+	res := b.saver.Save(ctx, string(r.Path), s, out.Stdout())
 	// The programs continue even when the caller has gone.
 	if thawed, refused := refusal(b.keeper.ask(context.WithoutCancel(ctx), link.Message{Kind: link.Thaw})); refused {
 		return thawed

@@ -12,7 +12,11 @@ import (
 )
 
 // Identity is what the kernel checks when files are opened, and whom new files belong to.
-type Identity struct{ UID, GID int }
+type Identity struct {
+	UID, GID int
+	// All: it may read files whatever their modes say. The process needs CAP_DAC_OVERRIDE.
+	All bool
+}
 
 // Worker works on the files of one sandbox. It is a value without state.
 type Worker struct {
@@ -59,8 +63,8 @@ func onThread(work func()) {
 	<-done
 }
 
-// take gives the identity to the calling thread, for good, and takes all capabilities away from it. It fails unless the
-// kernel confirms each step.
+// take gives the identity to the calling thread, for good, and takes all capabilities away from it that the identity does
+// not need. It fails unless the kernel confirms each step.
 func (id Identity) take() error {
 	if id.UID < 0 || id.GID < 0 || id.UID >= noID || id.GID >= noID || id.UID == unix.Geteuid() {
 		return fmt.Errorf("take the identity %d:%d: it is no sandbox's", id.UID, id.GID)
@@ -78,20 +82,23 @@ func (id Identity) take() error {
 	if err := identity.Take(id.UID, id.GID); err != nil {
 		return err
 	}
-	return dropCapabilities()
+	if id.All {
+		return keepCapabilities(1 << unix.CAP_DAC_OVERRIDE)
+	}
+	return keepCapabilities(0)
 }
 
-// dropCapabilities takes all capabilities away from the calling thread.
-func dropCapabilities() error {
+// keepCapabilities takes all other capabilities away from the calling thread.
+func keepCapabilities(kept uint32) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none, left [2]unix.CapUserData
-	if err := unix.Capset(&header, &none[0]); err != nil {
+	want, left := [2]unix.CapUserData{{Effective: kept, Permitted: kept}}, [2]unix.CapUserData{}
+	if err := unix.Capset(&header, &want[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
 	if err := unix.Capget(&header, &left[0]); err != nil {
 		return fmt.Errorf("look at the capabilities: %w", err)
 	}
-	if left != none {
+	if left != want {
 		return fmt.Errorf("drop the capabilities: %v are left", left)
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package helper asks the guests in sandboxes for work. It is what the backends have in common. They differ in how a call
-// reaches the guest: over a channel, or by running the guest once more beside process 1 with Call.Args.
+// Package helper asks the guests in sandboxes for work. It is what the backends have in common. They differ in how a
+// channel reaches the guest.
 package helper
 
 import (

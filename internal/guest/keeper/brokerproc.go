@@ -3,6 +3,7 @@
 package keeper
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -14,20 +15,37 @@ import (
 // endFile is beside the channel's socket.
 const endFile = guest.EndFile
 
-// LinkDescriptor is where the broker finds its link to the keeper.
-const LinkDescriptor = 3
+// LinkDescriptor is where the broker finds its link to the keeper; with a port, PortDescriptor and KeyDescriptor are where it
+// finds the listener and the key.
+const (
+	LinkDescriptor = 3 + iota
+	PortDescriptor
+	KeyDescriptor
+)
 
-// startBroker starts this program again, as a broker: it may change its file-system identity, and no more.
-func startBroker(link, null *os.File, args []string) (pid int, err error) {
+// startBroker starts this program again, as a broker: it may change its file-system identity, and no more. With a port it also
+// reads all files of the sandbox, to save them.
+func startBroker(link, null *os.File, door *door, args []string) (pid int, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	return syscall.ForkExec(self, args, &syscall.ProcAttr{
+	attr := &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{null.Fd(), null.Fd(), uintptr(syscall.Stderr), link.Fd()},
 		Sys:   &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_SETUID, unix.CAP_SETGID}, Setsid: true},
-	})
+	}
+	if door == nil {
+		return syscall.ForkExec(self, args, attr)
+	}
+	key, err := door.handKey()
+	if err != nil {
+		return 0, err
+	}
+	attr.Files = append(attr.Files, door.listener.Fd(), key.Fd())
+	attr.Sys.AmbientCaps = append(attr.Sys.AmbientCaps, unix.CAP_DAC_OVERRIDE)
+	pid, err = syscall.ForkExec(self, args, attr)
+	return pid, errors.Join(err, key.Close())
 }
 
 // attached tells whether the broker still reads what a command wrote.

@@ -24,8 +24,16 @@ func noNewPrivileges() error {
 	return onAllThreads("allow no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 }
 
+// keptFor are the capabilities that process 1 keeps. A broker that saves all of a directory reads files whatever their modes.
+func keptFor(cfg Config) uint64 {
+	if cfg.Port != 0 {
+		return kept | 1<<unix.CAP_DAC_OVERRIDE
+	}
+	return kept
+}
+
 // drop makes all threads the keeper's user with the kept capabilities only.
-func drop() error {
+func drop(kept uint64) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		if kept&(1<<c) != 0 {
 			continue
@@ -49,7 +57,7 @@ func drop() error {
 		}
 	}
 	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	data := &[2]unix.CapUserData{{Effective: kept, Permitted: kept}}
+	data := &[2]unix.CapUserData{{Effective: uint32(kept), Permitted: uint32(kept)}}
 	err := onAllThreads("drop capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(data)))
 	runtime.KeepAlive(header)
 	runtime.KeepAlive(data)

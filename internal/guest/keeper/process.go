@@ -57,12 +57,20 @@ type Config struct {
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
 	Channel   string
+	Port      int    // the port to listen to, in place of a channel's socket; 0 for none
 	Life      string // of a broker only: what its keeper has chosen
 }
 
 // Run is process 1. It returns an error when it cannot start, and never otherwise: it exits.
 func Run(cfg Config) error {
 	runtime.LockOSThread() // the first thread's name is the process's
+	var way *door
+	if cfg.Port != 0 {
+		var err error
+		if way, err = openDoor(cfg.Port); err != nil {
+			return err
+		}
+	}
 	if err := setDumpable(false); err != nil {
 		return fmt.Errorf("become non-dumpable: %w", err)
 	}
@@ -82,7 +90,7 @@ func Run(cfg Config) error {
 	if err := prepare(cfg); err != nil {
 		return err
 	}
-	p := &process{cfg: cfg, timer: timer, stop: stop}
+	p := &process{cfg: cfg, door: way, timer: timer, stop: stop}
 	if p.null, err = os.Open(os.DevNull); err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func prepare(cfg Config) error {
 			return err
 		}
 	}
-	if err := drop(); err != nil {
+	if err := drop(keptFor(cfg)); err != nil {
 		return err
 	}
 	if err := cfg.as(cfg.UID, cfg.GID, func() error { return writeConfig(cfg.Config) }); err != nil {
@@ -132,6 +140,7 @@ func ownProc(cfg Config) error { return setDumpable(cfg.UID == 0 || cfg.AllowRoo
 // process is process 1 once it has dropped its privileges.
 type process struct {
 	cfg       Config
+	door      *door // nil without a port
 	timer     *deadline.Timer
 	stop      chan os.Signal
 	null      *os.File
@@ -252,10 +261,10 @@ func (p *process) runBroker() error {
 	if err != nil {
 		return err
 	}
-	pid, err := startBroker(other, p.null, []string{
+	pid, err := startBroker(other, p.null, p.door, []string{
 		"guest", "broker", "-uid", strconv.Itoa(p.cfg.UID), "-gid", strconv.Itoa(p.cfg.GID), "-allow-root=" + strconv.FormatBool(p.cfg.AllowRoot),
 		"-own-uid=" + strconv.FormatBool(p.cfg.OwnUID),
-		"-life", p.keeper.life, "-channel", p.cfg.Channel, "-egress", p.cfg.Egress,
+		"-life", p.keeper.life, "-channel", p.cfg.Channel, "-egress", p.cfg.Egress, "-port", strconv.Itoa(p.cfg.Port),
 	})
 	if err = errors.Join(err, other.Close()); err != nil {
 		return errors.Join(err, conn.Close())

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -250,9 +251,9 @@ func Busybox(t testing.TB) string {
 	for dir, mode := range map[string]int64{"workspace/": 0o755, "data/": 0o755, "run/secrets/": 0o700} {
 		files = append(files, dockertest.File{Name: dir, Mode: mode, UID: 1000, GID: 1000})
 	}
-	// Miniflare wants a port that is exposed, workerd an image without entrypoint: it would stay before what
-	// the Worker starts.
-	return dockertest.Keep(t, files, "ENV PATH=/bin", "USER 1000:1000", "EXPOSE 8080")
+	// The local runtime reaches ports only that are exposed, and wants an image without entrypoint: it would stay before
+	// what the Worker starts.
+	return dockertest.Keep(t, files, "ENV PATH=/bin", "USER 0:0", fmt.Sprintf("EXPOSE %d", guest.Port))
 }
 
 // Crash kills a container behind the Worker's back, and returns once the engine has. The container is named by

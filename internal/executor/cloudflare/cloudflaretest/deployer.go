@@ -16,6 +16,9 @@ import (
 
 // Deployer deploys onto this machine: each deployment is a Server of its own. What it was given it keeps in memory.
 type Deployer struct {
+	// Front starts a proxy before a Worker, and returns its address and what ends it; nil means none.
+	Front func(url string) (front string, end func())
+
 	t       testing.TB
 	account string
 
@@ -25,7 +28,7 @@ type Deployer struct {
 
 type site struct {
 	cloudflare.Site
-	server *Server
+	end func()
 }
 
 var _ cloudflare.Deployer = (*Deployer)(nil)
@@ -64,13 +67,20 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 		if len(dep.Differences(have.Site)) == 0 {
 			return have.Site, nil
 		}
-		have.server.Stop()
+		have.end()
 	}
 	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, OlderKey: dep.OlderKey, Instance: d.account})
-	made := &site{server: server, Site: cloudflare.Site{
+	made := &site{end: server.Stop, Site: cloudflare.Site{
 		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: dep.KeysDigest(),
 		Variables: dep.Variables, Image: dep.Image, Resources: dep.Resources, MaxInstances: dep.MaxInstances, RolloutGrace: dep.RolloutGrace,
 	}}
+	if d.Front != nil {
+		front, end := d.Front(server.URL)
+		made.URL, made.end = front, func() {
+			end()
+			server.Stop()
+		}
+	}
 	d.sites[dep.Name] = made
 	return made.Site, nil
 }
@@ -111,7 +121,7 @@ func (d *Deployer) Delete(_ context.Context, name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s, ok := d.sites[name]; ok {
-		s.server.Stop()
+		s.end()
 		delete(d.sites, name)
 	}
 	return nil

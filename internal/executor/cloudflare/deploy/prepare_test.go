@@ -138,7 +138,7 @@ func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 	config, err := img.ConfigFile()
 	w.must(err)
 	c := config.Config
-	if c.User != "1000:1000" || len(c.Entrypoint)+len(c.Cmd)+len(c.Volumes) > 0 || len(c.ExposedPorts) != 1 || !slices.Contains(c.Env, "SAYS=hello") || c.WorkingDir != "/game" {
+	if c.User != "0:0" || len(c.Entrypoint)+len(c.Cmd)+len(c.Volumes) > 0 || len(c.ExposedPorts) != 1 || !slices.Contains(c.Env, "SAYS=hello") || c.WorkingDir != "/game" {
 		t.Errorf("it runs with %+v", c)
 	}
 	layers, err := img.Layers()

@@ -12,6 +12,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -27,14 +29,13 @@ import (
 const Platform = "linux/amd64"
 
 // recipe changes whenever the same image and guest would give another one.
-const recipe = "outfit/1"
+const recipe = "outfit/2"
 
 const (
-	// user is whom commands run as, and who owns the directories.
-	user   = "1000:1000"
+	// user is whom process 1 begins as. It takes another user before it runs anything.
+	user = "0:0"
+	// userID is whom commands run as, and who owns the directories.
 	userID = 1000
-	// port is exposed where the image exposes none: the local runtime wants one. Nothing listens there.
-	port = "8080/tcp"
 
 	labelBase = "io.sandbox-lease.base-digest"
 )
@@ -70,7 +71,7 @@ func Has(img v1.Image) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if len(config.Config.Entrypoint) > 0 || config.Config.User != user {
+	if len(config.Config.Entrypoint) > 0 || !slices.Contains([]string{"", "0", user, "root"}, config.Config.User) {
 		return false, nil
 	}
 	for _, step := range config.History {
@@ -114,9 +115,10 @@ func settings(c v1.Config, base v1.Hash) v1.Config {
 	c.User, c.Entrypoint, c.Cmd = user, nil, nil
 	c.Healthcheck = &v1.HealthConfig{Test: []string{"NONE"}}
 	c.Volumes = nil // an anonymous volume would hide the directories
-	if len(c.ExposedPorts) == 0 {
-		c.ExposedPorts = map[string]struct{}{port: {}}
-	}
+	// The local runtime wants a port that is exposed.
+	exposed := map[string]struct{}{fmt.Sprintf("%d/tcp", guest.Port): {}}
+	maps.Copy(exposed, c.ExposedPorts)
+	c.ExposedPorts = exposed
 	labels := map[string]string{labelBase: base.String()}
 	for name, value := range c.Labels {
 		if name != labelBase {

@@ -32,7 +32,9 @@ const options = convertV4MiniflareOptions({
   defaultPersistRoot: config.state,
 });
 const server = new Miniflare(options);
-say({ url: String(await server.ready) });
+const url = await server.ready;
+options.port = Number(url.port); // a reset keeps the address
+say({ url: String(url) });
 
 for await (const line of createInterface({ input: process.stdin })) {
   const command = JSON.parse(line);

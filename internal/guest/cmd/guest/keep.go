@@ -16,7 +16,7 @@ func runKeeper(name string, cfg keeper.Config, ends string, ending time.Time) {
 	if name == "broker" {
 		err = broker.Run(broker.Config{
 			UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, AllowRoot: cfg.AllowRoot,
-			Life: cfg.Life, Channel: cfg.Channel, Egress: cfg.Egress,
+			Life: cfg.Life, Channel: cfg.Channel, Egress: cfg.Egress, Port: cfg.Port != 0,
 		})
 	} else if cfg.Ends, err = deadline.Parse(ends, ending); err == nil {
 		err = keeper.Run(cfg)

@@ -1,7 +1,7 @@
 // One container, its lives and their records.
 
 import { Failure, startFailure, text } from "./errors";
-import { guest, work } from "./helper";
+import { type Key, keyVariable, portNumber, work } from "./port";
 import { deadline, type Settings } from "./settings";
 import type { Cause, Store } from "./store";
 import { inTime, within } from "./wait";
@@ -20,10 +20,14 @@ const endLimit = 1000;
 // startLimit bounds the wait for the guest, in milliseconds. Starts at Cloudflare take seconds.
 const startLimit = 60_000;
 
-// notReady is what a guest says that has waited for process 1 in vain (internal/guest/cmd/guest/exec.go).
-const notReady = "process 1 of the sandbox is not ready";
+// guest is where an image has the guest, and user whom it runs commands as.
+const guest = "/.sandbox/guest";
+const user = "1000";
 
-// exitDeadline is the exit code of a guest whose deadline has come (internal/guest/cmd/guest/init.go).
+// readyPause is between two looks at a container that starts, in milliseconds.
+const readyPause = 20;
+
+// exitDeadline is the exit code of a guest whose deadline has come (internal/guest/keeper).
 const exitDeadline = 124;
 
 // Times say how a container is kept alive, in milliseconds.
@@ -113,19 +117,19 @@ export class Box {
   }
 
   // start returns once the container takes commands.
-  async start(settings: Settings, labels: Record<string, string>): Promise<void> {
+  async start(settings: Settings, labels: Record<string, string>, key: Key): Promise<void> {
     const incarnation = this.store.begin(this.now());
     this.ending = null;
     this.acting++;
     try {
       this.container.start({
-        entrypoint: [guest, "init", "-deadline", String(settings.deadline_us), "-config", settings.config],
-        env: settings.env,
+        entrypoint: [guest, "keep", "-uid", user, "-gid", user, "-port", String(portNumber), "-deadline", String(settings.deadline_us), "-config", settings.config],
+        env: { ...settings.env, [keyVariable]: key.renew() },
         enableInternet: settings.internet,
         labels,
       });
       await this.keepAlive();
-      const up = Promise.race([this.ready(), this.gone(startLimit).then(async () => Promise.reject(new Error((await this.outcome()).why)))]);
+      const up = Promise.race([this.ready(key), this.gone(startLimit).then(async () => Promise.reject(new Error((await this.outcome()).why)))]);
       if (!(await within(up, startLimit))) throw new Error(`its guest is not ready after ${startLimit / 1000} s`);
       this.store.alive(this.now());
     } catch (error) {
@@ -169,16 +173,16 @@ export class Box {
     }
   }
 
-  // ready returns once process 1 is up. The guest waits 5 s for that before it runs anything, which a small instance
-  // may not be up in.
-  private async ready(): Promise<void> {
+  // ready returns once process 1 takes commands: until it listens, connections are refused.
+  private async ready(key: Key): Promise<void> {
     const limit = this.now() + startLimit;
     for (;;) {
       try {
-        await work(this.container, { args: ["exec", "-id", "ready", "-timeout", "5s", "--", guest, "ready"] });
+        await work(this.container, key, { request: { op: "usage" } });
         return;
       } catch (error) {
-        if (!text(error).includes(notReady) || this.now() >= limit) throw error;
+        if (this.now() >= limit || this.acting === 0 || !this.container.running) throw error;
+        await new Promise((resolve) => setTimeout(resolve, readyPause));
       }
     }
   }

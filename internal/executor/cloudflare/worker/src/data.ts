@@ -2,7 +2,7 @@
 
 import { Failure, text } from "./errors";
 import { concat, cpuOf, type Result } from "./frames";
-import { work } from "./helper";
+import { base64, type Key, work } from "./port";
 import type { Store } from "./store";
 import { inTime } from "./wait";
 
@@ -20,12 +20,10 @@ const saveLimit = 120_000;
 // partSize is what is held of an object at once, in bytes. R2 takes parts of 5 MiB or more, all of one size.
 const partSize = 8 << 20;
 
-// root may read all files and stop every process.
-const root = "0:0";
-
 export class Data {
   constructor(
     private readonly container: Container,
+    private readonly key: Key,
     private readonly bucket: R2Bucket,
     private readonly store: Store,
     private readonly now: () => number,
@@ -39,10 +37,10 @@ export class Data {
   // save saves /data while nothing else runs, unless it is as it was saved. With end, every program is ended
   // before, as by a stop.
   async save(name: string, end: boolean): Promise<void> {
-    const upload = new Upload(this.bucket, key(name));
-    const args = ["save", "-path", directory, "-unless", this.store.saved(), "-limit", String(limit), ...(end ? ["-end"] : [])];
+    const upload = new Upload(this.bucket, objectOf(name));
+    const request = { op: "save", path: base64(directory), save: { unless: this.store.saved(), limit, end } };
     try {
-      const saving = work(this.container, { args, user: root, take: (payload) => upload.write(payload) });
+      const saving = work(this.container, this.key, { request, take: (payload) => upload.write(payload) });
       const result = await inTime(saving, saveLimit, "the guest");
       const { data = "" } = result;
       this.store.used(cpuOf(result), this.now());
@@ -59,26 +57,26 @@ export class Data {
   // restore unpacks what was saved into the empty /data of a container that has just started.
   async restore(name: string): Promise<void> {
     if (this.store.saved() === empty) return;
-    const object = await this.bucket.get(key(name));
+    const object = await this.bucket.get(objectOf(name));
     if (object === null) throw new Error("restore /data: what was saved of it is not there any more");
-    const { data = "" } = await work(this.container, { args: ["tar-in", "-data", "-dir", directory], stdin: object.body });
+    const { data = "" } = await work(this.container, this.key, { request: { op: "put", path: base64(directory), report_data: true }, input: object.body });
     this.store.setSaved(data, this.store.savedAt());
   }
 
   // read returns what was saved, or an archive of nothing.
   async read(name: string): Promise<Response> {
-    const object = await this.bucket.get(key(name));
+    const object = await this.bucket.get(objectOf(name));
     const headers = { "Content-Type": "application/x-tar" };
     return object === null ? new Response(new Uint8Array(1024), { headers }) : new Response(object.body, { headers });
   }
 
   async remove(name: string): Promise<void> {
-    await this.bucket.delete(key(name));
+    await this.bucket.delete(objectOf(name));
   }
 }
 
-// key names the object of a sandbox.
-function key(name: string): string {
+// objectOf names the object of a sandbox.
+function objectOf(name: string): string {
   return `${name}/data.tar`;
 }
 

@@ -22,14 +22,6 @@ export function cpuOf({ cpu_time = 0 }: Result): number {
   return Math.floor(cpu_time / 1000);
 }
 
-// Piece is what a piece of a stream holds.
-export interface Piece {
-  // before is all of it but the result.
-  before: Uint8Array;
-  // output are the payloads of standard output.
-  output: Uint8Array[];
-}
-
 // Scanner takes a stream apart, in pieces of any size.
 export class Scanner {
   private readonly header = new Uint8Array(headerSize);
@@ -38,13 +30,11 @@ export class Scanner {
   private held: Uint8Array[] = [];
   private complete = false;
 
-  scan(piece: Uint8Array): Piece {
+  // scan returns the payloads of standard output that a piece holds.
+  scan(piece: Uint8Array): Uint8Array[] {
     const output: Uint8Array[] = [];
-    // What continues a result that an earlier piece began is the result's, too.
-    let end = this.headed > 0 && this.kind === kindResult ? 0 : piece.length;
     for (let at = 0; at < piece.length; ) {
       if (this.headed < headerSize) {
-        if (this.headed === 0 && piece[at] === kindResult) end = Math.min(end, at);
         this.header[this.headed++] = piece[at++] ?? 0;
         if (this.headed < headerSize) continue;
         this.left = new DataView(this.header.buffer).getUint32(1);
@@ -60,7 +50,7 @@ export class Scanner {
         this.headed = 0;
       }
     }
-    return { before: piece.subarray(0, end), output };
+    return output;
   }
 
   // result returns the result once all of it has come, null before.
@@ -68,27 +58,9 @@ export class Scanner {
     return this.complete ? (JSON.parse(new TextDecoder().decode(concat(this.held))) as Result) : null;
   }
 
-  // resultFrame returns the result as it came.
-  resultFrame(): Uint8Array {
-    return frame(kindResult, concat(this.held));
-  }
-
   private get kind(): number {
     return this.header[0] ?? 0;
   }
-}
-
-// problem is a result frame.
-export function problem(message: string): Uint8Array {
-  return frame(kindResult, new TextEncoder().encode(JSON.stringify({ exit_code: 0, duration: 0, problem: "failed", message })));
-}
-
-function frame(kind: number, payload: Uint8Array): Uint8Array {
-  const f = new Uint8Array(headerSize + payload.length);
-  f[0] = kind;
-  new DataView(f.buffer).setUint32(1, payload.length);
-  f.set(payload, headerSize);
-  return f;
 }
 
 export function concat(pieces: Uint8Array[]): Uint8Array {

@@ -8,7 +8,8 @@
 //   DELETE …                                              ends it, and forgets it but for its periods
 //   POST   …/sleep, …/wake
 //   POST   …/renew                                        it was used, and these are its times
-//   POST   …/run                                          runs the guest; the body is signed in chunks
+//   GET    …/channel?nonce=N                              a WebSocket to the guest
+//   GET    …/usage                                        what the sandbox uses
 //   GET    …/data                                         what lies in /data, as a tar stream
 //   GET    …/periods                                      when it ran, also once it was killed
 //

@@ -3,17 +3,20 @@
 
 import { DurableObject } from "cloudflare:workers";
 
+import { Channels } from "./channel";
 import { Box, timesOf, type Times as Pace } from "./container";
 import { Copy, type Lease, type LeaseStatus } from "./copy";
 import { Data } from "./data";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff, startFailure, text } from "./errors";
-import { cpuOf, type Result } from "./frames";
-import { Helper, type HelperCall, parseCall } from "./helper";
+import { concat, type Result } from "./frames";
 import { parsePath, type Path } from "./path";
-import { deadline, parseSettings, withoutSecrets, parseTimes, type Settings, type Times } from "./settings";
-import { authenticate, Chunks, keysOf, wholeBody } from "./signature";
+import { Key, work } from "./port";
+import { deadline, parseSettings, parseTimes, type Settings, type Times, withoutSecrets } from "./settings";
+import { authenticate, keysOf, wholeBody } from "./signature";
 import { type Cause, type Row, Store, type Told } from "./store";
+import { Uses } from "./uses";
+import { within } from "./wait";
 
 export class Sandbox extends DurableObject<Env> {
   private readonly store: Store;
@@ -21,14 +24,11 @@ export class Sandbox extends DurableObject<Env> {
   private readonly pace: Pace;
   private readonly data: Data;
   private readonly copy: Copy;
-  // still is settled when commands may begin: not while /data is saved or restored. It never rejects.
+  private readonly key: Key;
+  private readonly uses: Uses;
+  private readonly channels: Channels;
+  // still is settled when clients may connect: not while /data is saved or restored. It never rejects.
   private still: Promise<unknown> = Promise.resolve();
-  // beginning are the commands that are being started. They never reject.
-  private readonly beginning = new Set<Promise<unknown>>();
-  // runs are the commands that have begun and whose output has not ended.
-  private readonly runs = new Set<Helper>();
-  // endings counts the calls under way that end the container.
-  private endings = 0;
   // telling is the end of the last word to the copy. It never rejects.
   private telling: Promise<void> = Promise.resolve();
   // turn is the end of the last call that changes what the container does: the next one waits for it.
@@ -42,10 +42,12 @@ export class Sandbox extends DurableObject<Env> {
     this.store = new Store(ctx.storage.sql);
     this.pace = timesOf(env.CHECK_MS);
     this.box = new Box(ctx.container, this.store, Date.now, this.pace);
-    this.data = new Data(ctx.container, env.STATE, this.store, Date.now);
+    this.key = new Key(ctx.storage.sql);
+    this.uses = new Uses(this.store, Date.now, (result) => this.checkpoint(result), () => this.disconnected());
+    this.channels = new Channels(ctx.container, this.key, this.uses, (p) => this.ctx.waitUntil(p));
+    this.data = new Data(ctx.container, this.key, env.STATE, this.store, Date.now);
     this.copy = new Copy(env.DB);
     ctx.waitUntil(this.box.keepAlive());
-    this.store.endAttendedRuns(); // a Durable Object that is thrown out of memory breaks every connection
   }
 
   override async fetch(request: Request): Promise<Response> {
@@ -60,6 +62,7 @@ export class Sandbox extends DurableObject<Env> {
   private async route(request: Request): Promise<Response> {
     const signed = await authenticate(request, keysOf(this.env), Date.now());
     const path = parsePath(request);
+    if (path.verb !== "channel") this.uses.flush(); // a row for each connection would be too many
     await this.notice();
     switch (`${request.method} ${path.verb}`) {
       case "PUT ":
@@ -67,24 +70,19 @@ export class Sandbox extends DurableObject<Env> {
       case "GET ":
         return this.view(path);
       case "DELETE ":
-        return this.ending(() => this.inTurn(() => this.kill()));
+        return this.inTurn(() => this.kill());
       case "POST sleep":
-        return this.ending(() => this.inTurn(() => this.sleep(path)));
+        return this.inTurn(() => this.sleep(path));
       case "POST wake":
         return this.inTurn(() => this.wake(path));
       case "POST renew":
         return this.renew(path, parseTimes(await wholeBody(request, signed)));
       case "GET data":
         return this.inTurn(() => this.read(path));
-      case "POST run": {
-        const chunks = new Chunks(request, signed);
-        try {
-          return await this.run(path, chunks);
-        } catch (error) {
-          chunks.release();
-          throw error;
-        }
-      }
+      case "GET channel":
+        return this.openChannel(path, request);
+      case "GET usage":
+        return this.sample(path);
       case "GET periods":
         return Response.json({ periods: this.store.periods() });
       default:
@@ -97,11 +95,11 @@ export class Sandbox extends DurableObject<Env> {
   override async alarm(): Promise<void> {
     this.armed = null;
     try {
+      this.uses.flush();
       await this.notice();
       this.box.prove();
       await this.box.keepAlive();
-      const act = () => this.inTurn(() => this.endWhatIsDue());
-      await (this.ended(Date.now()) === null ? act() : this.ending(act));
+      await this.inTurn(() => this.endWhatIsDue());
     } catch (error) {
       console.error(`alarm: ${text(error)}`);
       await this.setAlarm(Date.now() + retry);
@@ -115,9 +113,18 @@ export class Sandbox extends DurableObject<Env> {
     this.ctx.waitUntil(this.tell());
   }
 
+  // disconnected looks at a container whose last client has gone: it may be the container that has ended.
+  private async disconnected(): Promise<void> {
+    this.uses.flush();
+    await this.notice();
+    await this.arm();
+  }
+
   private async endWhatIsDue(): Promise<void> {
+    await this.askDetached();
+    this.uses.flush();
     const due = this.due();
-    if (due !== null && due.at <= Date.now()) await this.ending(() => this.rest(due.cause));
+    if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
     if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
     if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
@@ -185,6 +192,7 @@ export class Sandbox extends DurableObject<Env> {
 
   private async kill(): Promise<Response> {
     await this.box.stop("kill");
+    this.channels.close("the sandbox was killed");
     await this.forget();
     return Response.json({ periods: this.store.periods() });
   }
@@ -218,12 +226,13 @@ export class Sandbox extends DurableObject<Env> {
       }
     }
     await this.box.stop(cause);
+    this.channels.close(`the container ends: ${cause}`);
   }
 
   // checkpoint saves /data when a command has changed it.
   private async checkpoint(result: Result): Promise<void> {
     const row = this.store.row();
-    if (row === null || !this.data.changed(result)) return;
+    if (row === null || !this.box.running || !this.data.changed(result)) return;
     await this.standing(() => this.data.save(row.name, false)).catch((error: unknown) => {
       console.error(`sandbox ${row.name}: ${text(error)}`); // the next command saves it, or the stop, which tells
     });
@@ -236,87 +245,65 @@ export class Sandbox extends DurableObject<Env> {
     return this.data.read(name);
   }
 
-  // ending does what ends the container. From then on no run waits for its reader: while its output is not taken, a
-  // container's engine may not see that any run of the container has ended, nor that the container has.
-  private async ending<T>(act: () => Promise<T>): Promise<T> {
-    this.endings++;
-    for (const run of this.runs) run.leaveReader();
-    try {
-      return await act();
-    } finally {
-      this.endings--;
-    }
-  }
-
-  // standing does something while no command begins.
+  // standing does something while no client connects. The guest begins no command meanwhile.
   private standing<T>(act: () => Promise<T>): Promise<T> {
-    const mine = this.still.then(() => Promise.all(this.beginning)).then(act);
+    const mine = this.still.then(act);
     this.still = mine.catch(() => undefined); // its caller is told
     return mine;
   }
 
-  private async run(path: Path, chunks: Chunks): Promise<Response> {
+  // openChannel opens a channel to the guest.
+  private async openChannel(path: Path, request: Request): Promise<Response> {
     this.find(path);
-    const call = parseCall(await chunks.next());
     for (let still = null; still !== this.still; await still) still = this.still;
-    const { settings } = this.find(path); // it may have been killed since
+    this.awake(path);
+    try {
+      return await this.channels.accept(request, Date.now());
+    } catch (error) {
+      if (error instanceof Failure) throw error;
+      this.awake(path);
+      throw new Failure("unavailable", `sandbox ${path.sandbox}: connect to its guest: ${text(error)} (retry)`);
+    }
+  }
+
+  // awake fails for a sandbox that takes no commands.
+  private awake(path: Path): void {
+    const { settings } = this.find(path);
     if (!this.box.running || deadline(settings) <= Date.now()) {
       throw new Failure("conflict", `sandbox ${path.sandbox}: it is asleep`, "sandbox_invalid_state");
     }
-    const id = crypto.randomUUID();
-    if (!call.quiet) {
-      this.store.use(Date.now());
-      this.store.startRun(id, Date.now() + call.limit_ms, call.detached);
-    }
-    let helper: Helper;
+  }
+
+  // sample asks the guest what the sandbox uses. It is no use of the sandbox.
+  private async sample(path: Path): Promise<Response> {
+    this.awake(path);
+    const said: Uint8Array[] = [];
     try {
-      helper = await this.begin(call);
+      await work(this.container(), this.key, { request: { op: "usage" }, take: async (payload) => void said.push(payload.slice()) });
     } catch (error) {
-      this.store.endRun(id);
-      throw this.notRun(path, error);
+      this.awake(path);
+      throw new Failure("failed", `sandbox ${path.sandbox}: sample it: ${text(error)}`, "sandbox_stats_failed");
     }
-    const ended = helper.ended.then(() => this.endRun(id));
-    const left = helper.feed(chunks).then(() => (call.detached ? undefined : this.endRun(id)));
-    this.ctx.waitUntil(Promise.all([ended, left]));
-    return new Response(helper.output, { headers: { "Content-Type": "application/octet-stream", "X-Sandbox-Incarnation": String(this.incarnation()) } });
+    return new Response(concat(said), { headers: { "Content-Type": "application/json" } });
   }
 
-  // begin starts a run of the guest.
-  private async begin(call: HelperCall): Promise<Helper> {
-    const args = changes(call) ? [...call.args.slice(0, 1), ...withData(call.args.slice(1))] : call.args;
-    const started = Helper.start(this.container(), { ...call, args }, async (result) => {
-      this.store.used(cpuOf(result), Date.now()); // before its caller counts it
-      if (changes(call)) await this.checkpoint(result);
-    });
-    const begun = started.then(
-      (run) => this.keep(run),
-      () => undefined,
+  // askDetached asks the guest which of the commands have ended that nobody waits for.
+  private async askDetached(): Promise<void> {
+    if (!this.box.running) return;
+    await Promise.all(
+      this.store.runs().map(async (id) => {
+        let giveUp = () => {};
+        const cancel = new Promise<void>((resolve) => (giveUp = resolve));
+        const asking = work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel }).then(
+          () => this.uses.ended(id),
+          (error: unknown) => {
+            if (text(error).includes(unknownCommand)) this.uses.ended(id);
+          },
+        );
+        if (!(await within(asking, askLimit))) giveUp();
+        await asking;
+      }),
     );
-    this.beginning.add(begun);
-    await begun;
-    this.beginning.delete(begun);
-    return started;
-  }
-
-  // keep keeps a run until its output has ended.
-  private keep(run: Helper): void {
-    this.runs.add(run);
-    if (this.endings > 0) run.leaveReader();
-    void run.ended.then(() => this.runs.delete(run)); // it never rejects
-  }
-
-  private async endRun(id: string): Promise<void> {
-    if (!this.store.endRun(id)) return;
-    await this.box.notice();
-    this.store.use(Date.now()); // the next alarm tells D1: a command costs no rows there
-    await this.arm();
-  }
-
-  // notRun says why the container did not run the guest.
-  private notRun(path: Path, error: unknown): Failure {
-    if (this.store.row() === null) return absent(path);
-    if (!this.box.running) return new Failure("conflict", `sandbox ${path.sandbox}: it has stopped: ${text(error)}`, "sandbox_invalid_state");
-    return new Failure("unknown_outcome", `sandbox ${path.sandbox}: run the guest: ${text(error)}`, "sandbox_exec_failed");
   }
 
   private async start(path: Path, settings: Settings): Promise<void> {
@@ -332,7 +319,8 @@ export class Sandbox extends DurableObject<Env> {
         environment: settings.environment_id,
         lease: settings.lease_id,
         generation: String(settings.generation),
-      });
+      }, this.key);
+      this.uses.began();
       try {
         await this.data.restore(nameOf(path));
       } catch (error) {
@@ -350,7 +338,7 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (row === null) return null;
     if (deadline(row.settings) <= now) return "its deadline";
-    return expiry(row) <= now && !(this.box.running && this.store.busyUntil(now) > now) ? "its ttl" : null;
+    return expiry(row) <= now && !(this.box.running && this.uses.busyUntil(now) > now) ? "its ttl" : null;
   }
 
   // endsAt is when one that is asleep has ended for good; null when it has, or does not sleep.
@@ -365,7 +353,7 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (row === null || !this.box.running) return null;
     const { ttl_ms, sleep_after_ms } = row.settings;
-    const used = Math.max(row.used_at, this.store.busyUntil(Date.now()));
+    const used = Math.max(row.used_at, this.uses.busyUntil(Date.now()));
     let next: { at: number; cause: Cause } = { at: deadline(row.settings), cause: "deadline" };
     if (ttl_ms > 0 && used + ttl_ms < next.at) next = { at: used + ttl_ms, cause: "ttl" };
     if (sleep_after_ms > 0 && used + sleep_after_ms < next.at) next = { at: used + sleep_after_ms, cause: "idle" };
@@ -464,10 +452,6 @@ export class Sandbox extends DurableObject<Env> {
     return row;
   }
 
-  private incarnation(): number {
-    return this.store.lastPeriod()?.incarnation ?? 0;
-  }
-
   private container(): Container {
     if (this.ctx.container === undefined) throw new Error("unreachable: the constructor has checked");
     return this.ctx.container;
@@ -484,6 +468,12 @@ function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");
 }
 
+// askLimit is how long a command that has ended may take to say so, in milliseconds.
+const askLimit = 500;
+
+// unknownCommand is what a guest says of a command that it does not know (internal/guest/keeper).
+const unknownCommand = "the sandbox knows no command of that id";
+
 // retry is after how long what is owed to D1 or R2 is tried again, in milliseconds.
 const retry = 30_000;
 
@@ -499,16 +489,4 @@ function expiry({ settings, used_at }: Row): number {
 
 function nameOf(path: Path): string {
   return `${path.ledger}/${path.sandbox}`;
-}
-
-// changes reports whether a run may change what lies in /data.
-function changes({ args: [what = "", , request = ""] }: HelperCall): boolean {
-  return what === "exec" || what === "tar-in" || (what === "file" && /"op":"(write|remove)"/.test(request));
-}
-
-// withData has the guest report the fingerprint of /data. The guest finds a command by the beginning of its
-// arguments, which is its id.
-function withData(args: string[]): string[] {
-  const after = args[0] === "-id" ? 2 : 0;
-  return [...args.slice(0, after), "-data", ...args.slice(after)];
 }

@@ -166,10 +166,9 @@ export class Store {
     this.sql.exec(`UPDATE periods SET alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, now);
   }
 
-  // startRun and endRun keep account of commands: while one runs, the sandbox is in use. A command whose end
-  // is never heard of counts until it must have ended.
-  startRun(id: string, until: number, detached: boolean): void {
-    this.sql.exec(`INSERT INTO running (id, until, detached) VALUES (?, ?, ?)`, id, until, detached ? 1 : 0);
+  // startRun notes a command that goes on without its caller. It counts until its end, or until it must have ended.
+  startRun(id: string, until: number): void {
+    this.sql.exec(`INSERT OR REPLACE INTO running (id, until, detached) VALUES (?, ?, 1)`, id, until);
   }
 
   // endRun reports whether it was running.
@@ -177,15 +176,28 @@ export class Store {
     return this.sql.exec(`DELETE FROM running WHERE id = ?`, id).rowsWritten > 0;
   }
 
-  // endAttendedRuns forgets the commands whose callers have lost them.
-  endAttendedRuns(): void {
-    this.sql.exec(`DELETE FROM running WHERE detached = 0`);
+  // runs are the ids of the commands that go on without their callers, as far as is known.
+  runs(): string[] {
+    return this.sql
+      .exec<{ id: string }>(`SELECT id FROM running WHERE detached = 1`)
+      .toArray()
+      .map(({ id }) => id);
   }
 
-  // busyUntil is when the last command that runs must have ended; 0 when none runs.
+  // connect notes that clients are connected.
+  connect(): void {
+    this.sql.exec(`INSERT OR IGNORE INTO running (id, until, detached) VALUES ('', 0, 0)`);
+  }
+
+  // disconnect notes that none is connected any more, and reports whether one was.
+  disconnect(): boolean {
+    return this.sql.exec(`DELETE FROM running WHERE detached = 0`).rowsWritten > 0;
+  }
+
+  // busyUntil is when the last command without its caller must have ended; 0 when none runs.
   busyUntil(now: number): number {
-    this.sql.exec(`DELETE FROM running WHERE until <= ?`, now);
-    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running`).one().until;
+    this.sql.exec(`DELETE FROM running WHERE detached = 1 AND until <= ?`, now);
+    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1`).one().until;
   }
 }
 

@@ -1,0 +1,125 @@
+// The port of a container that its process 1 listens to (internal/guest/port). Section 10 of internal/channel/PROTOCOL.md
+// describes what passes there.
+
+import { text } from "./errors";
+import { concat, Scanner, type Result } from "./frames";
+import { within } from "./wait";
+
+// portNumber and keyVariable are guest.Port and guest.PortKey.
+export const portNumber = 39080;
+export const keyVariable = "SANDBOX_PORT_KEY";
+
+const magic = "SBXPORT\n";
+export const purposeCarrier = 1;
+const purposeOperation = 2;
+
+// connectLimit bounds a connection to the port, in milliseconds.
+const connectLimit = 10_000;
+
+// The kinds of input frames of an operation.
+const inputData = 1;
+const inputEnd = 2;
+const maxInput = 64 << 10;
+
+// Key is the key of one start of the container. It is kept because the container outlives this object.
+export class Key {
+  constructor(private readonly sql: SqlStorage) {
+    sql.exec(`CREATE TABLE IF NOT EXISTS port (id INTEGER PRIMARY KEY CHECK (id = 0), key TEXT NOT NULL)`);
+  }
+
+  // renew makes the key of the next start, in hexadecimal.
+  renew(): string {
+    const key = hex(crypto.getRandomValues(new Uint8Array(32)));
+    this.sql.exec(`INSERT OR REPLACE INTO port (id, key) VALUES (0, ?)`, key);
+    return key;
+  }
+
+  bytes(): Uint8Array {
+    const [row] = this.sql.exec<{ key: string }>(`SELECT key FROM port`).toArray();
+    if (row === undefined) throw new Error("an earlier release started the container: put the sandbox to sleep and wake it");
+    return Uint8Array.from(row.key.match(/../g) ?? [], (digits) => parseInt(digits, 16));
+  }
+}
+
+// open connects to the port and shows the key.
+export async function open(container: Container, key: Uint8Array, purpose: number): Promise<Socket> {
+  const socket = container.getTcpPort(portNumber).connect(`10.0.0.1:${portNumber}`);
+  socket.closed.catch(() => undefined); // its reader and its writer tell
+  const writer = socket.writable.getWriter();
+  try {
+    const sent = writer.write(concat([new TextEncoder().encode(magic), Uint8Array.of(purpose), key]));
+    if (!(await within(sent, connectLimit))) throw new Error(`its guest does not take a connection after ${connectLimit / 1000} s`);
+  } catch (error) {
+    await socket.close().catch(() => undefined); // it may have failed
+    throw error;
+  }
+  writer.releaseLock();
+  return socket;
+}
+
+// Work is one operation that this Worker asks for itself.
+export interface Work {
+  // request is a channel.Request.
+  request: { op: string; id?: string } & Record<string, unknown>;
+  input?: ReadableStream<Uint8Array>;
+  // take gets what it writes to standard output.
+  take?: (payload: Uint8Array) => Promise<void>;
+  // cancel gives the operation up once it resolves.
+  cancel?: Promise<void>;
+}
+
+// work makes the guest carry out an operation, and returns its report. It fails where the guest could not do it.
+export async function work(container: Container, key: Key, w: Work): Promise<Result> {
+  const socket = await open(container, key.bytes(), purposeOperation);
+  void w.cancel?.then(() => socket.close()).catch(() => undefined); // its reader sees the end
+  try {
+    const sending = send(socket.writable, w);
+    sending.catch(() => undefined); // what it could not send shows in the result
+    const scanner = new Scanner();
+    const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
+      if (scanner.result() !== null) break;
+    }
+    const result = scanner.result();
+    if (result === null) throw new Error(`operation ${w.request.op}: its guest broke off`);
+    if (result.problem) throw new Error(`operation ${w.request.op}: ${result.message}`);
+    return result;
+  } finally {
+    await socket.close().catch(() => undefined); // the guest may have closed it
+  }
+}
+
+async function send(writable: WritableStream, { request, input }: Work): Promise<void> {
+  const writer = (writable as WritableStream<Uint8Array>).getWriter();
+  const first = new TextEncoder().encode(JSON.stringify({ id: crypto.randomUUID(), ...request }));
+  await writer.write(concat([length(first.length), first]));
+  const reader = input?.getReader();
+  try {
+    for (let piece = await reader?.read(); piece !== undefined && !piece.done; piece = await reader?.read()) {
+      for (let rest = piece.value; rest.length > 0; rest = rest.subarray(maxInput)) {
+        const taken = rest.subarray(0, maxInput);
+        await writer.write(concat([Uint8Array.of(inputData), length(taken.length), taken]));
+      }
+    }
+  } catch (error) {
+    await writer.abort(error); // an input without its end was given up
+    throw new Error(`read the input of operation ${request.op}: ${text(error)}`);
+  }
+  await writer.write(concat([Uint8Array.of(inputEnd), length(0)]));
+}
+
+function length(n: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setUint32(0, n);
+  return bytes;
+}
+
+// base64 is how a path stands in a request.
+export function base64(path: string): string {
+  return btoa(path);
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+}

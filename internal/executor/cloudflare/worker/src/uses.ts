@@ -1,0 +1,98 @@
+// When the sandbox was used, and what keeps it in use. Most of it is in memory while clients are connected: a row for each
+// command would cost more than the command.
+
+import type { Books, Operation } from "./channel";
+import { cpuOf, type Result } from "./frames";
+import type { Store } from "./store";
+
+// cpuStep is how much CPU time is recorded at once, in microseconds; less waits for flush.
+const cpuStep = 1_000_000;
+
+// redialLimit is how long clients have to connect anew to an object that has left memory under them, in milliseconds.
+const redialLimit = 30_000;
+
+export class Uses implements Books {
+  // attended are the operations that end with their WebSocket, and when they must have ended.
+  private readonly attended = new Map<Operation, number>();
+  private usedAt = 0;
+  // cpu is what the sandbox has used, as was last said at cpuAt.
+  private cpu = 0;
+  private cpuAt = 0;
+  private recordedCpu = 0;
+  // expectedUntil is how long clients are expected back whose operations may be under way.
+  private readonly expectedUntil: number;
+
+  constructor(
+    private readonly store: Store,
+    private readonly now: () => number,
+    // after is done once an operation has ended, before its caller hears of it.
+    private readonly after: (result: Result) => Promise<void>,
+    private readonly disconnected: () => Promise<void>,
+  ) {
+    this.expectedUntil = store.disconnect() ? now() + redialLimit : 0;
+  }
+
+  connected(): void {
+    this.store.connect();
+  }
+
+  begin(op: Operation): void {
+    if (op.quiet) return;
+    this.usedAt = this.now();
+    const until = this.usedAt + op.limit_ms;
+    if (op.detached) this.store.startRun(op.id, until);
+    else this.attended.set(op, until);
+  }
+
+  async end(op: Operation, result: Result | null): Promise<void> {
+    if (!op.quiet) {
+      this.usedAt = this.now();
+      this.attended.delete(op);
+      if (op.detached && result !== null) this.store.endRun(op.id);
+    }
+    if (result === null) {
+      // Its caller has gone. What it ran may have changed /data.
+      await this.after({ exit_code: 0 });
+      return;
+    }
+    if (cpuOf(result) > this.cpu) [this.cpu, this.cpuAt] = [cpuOf(result), this.now()];
+    if (this.cpu - this.recordedCpu >= cpuStep) this.recordCpu();
+    await this.after(result);
+  }
+
+  async idle(): Promise<void> {
+    this.store.disconnect();
+    await this.disconnected();
+  }
+
+  // ended notes that a detached command has ended.
+  ended(id: string): void {
+    if (this.store.endRun(id)) this.usedAt = this.now();
+  }
+
+  // busyUntil is when the last operation that runs must have ended; 0 when none runs.
+  busyUntil(now: number): number {
+    let until = Math.max(this.store.busyUntil(now), this.expectedUntil > now ? this.expectedUntil : 0);
+    for (const at of this.attended.values()) if (at > now) until = Math.max(until, at);
+    return until;
+  }
+
+  // flush records what is in memory. It is called before anything is told or decided by what is recorded.
+  flush(): void {
+    this.recordCpu();
+    const row = this.store.row();
+    if (row !== null && this.usedAt > row.used_at) this.store.use(this.usedAt);
+  }
+
+  // began forgets what was used in the container before.
+  began(): void {
+    this.cpu = 0;
+    this.recordedCpu = 0;
+  }
+
+  private recordCpu(): void {
+    if (this.cpu === this.recordedCpu) return;
+    this.store.used(this.cpu, this.cpuAt);
+    this.recordedCpu = this.cpu;
+  }
+}

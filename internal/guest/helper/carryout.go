@@ -1,0 +1,93 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+)
+
+// ErrUnknownCommand marks that a sandbox does not know a command after its session was lost: the command was not started,
+// or the sandbox has stopped since.
+var ErrUnknownCommand = errors.New("the sandbox does not know the command")
+
+// CarryOut makes a call over a channel. A command whose session is lost is followed from where its output broke off, and
+// repeated with its id where the sandbox has surely not started it. Errors: as channel.Client's Call, ErrUnknownCommand.
+func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Result, error) {
+	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
+	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
+	again := repetitionOf(call)
+	res, err := client.Call(ctx, call.Request, streams)
+	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
+		return res, err
+	}
+	first := err
+	streams.Stdin = nil
+	for errors.Is(err, channel.ErrLost) && !errors.Is(err, channel.ErrGone) && ctx.Err() == nil {
+		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
+		lost := err
+		res, err = client.Call(ctx, follow, streams)
+		switch {
+		case err != nil && !errors.Is(err, channel.ErrLost):
+			return res, errors.Join(lost, err)
+		case err != nil || res.Problem != wire.ProblemNotFound:
+			continue
+		}
+		request, may := again.request(first)
+		if !may || stdout.n.Load()+stderr.n.Load() > 0 {
+			return res, errors.Join(lost, ErrUnknownCommand)
+		}
+		res, err = client.Call(ctx, request, streams)
+		switch {
+		case err == nil && res.Problem == wire.ProblemConflict: // it was started, or is just being started
+			err = lost
+		case err == nil && res.Problem == wire.ProblemNotFound:
+			return res, errors.Join(lost, ErrUnknownCommand)
+		}
+	}
+	return res, err
+}
+
+// repetition is a command that may be asked for once more, after its session was lost before it was started.
+type repetition struct {
+	of    channel.Request
+	until time.Time
+	// spent: its input is read only once.
+	spent bool
+}
+
+// repetitionOf is taken before the command is asked for.
+func repetitionOf(call Call) repetition {
+	return repetition{of: call.Request, until: time.Now().Add(channel.RepeatWithin), spent: call.Stdin != nil}
+}
+
+// request returns the request of the repetition, when there may be one: the first must have failed with this error.
+func (r repetition) request(first error) (channel.Request, bool) {
+	lost, ok := errors.AsType[*channel.Lost](first)
+	if !ok || lost.Life == "" || r.spent || time.Now().After(r.until) {
+		return channel.Request{}, false
+	}
+	again := r.of
+	again.Life = lost.Life
+	return again, true
+}
+
+// counter counts what a stream has taken.
+type counter struct {
+	w io.Writer
+	n atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (n int, err error) {
+	n = len(p)
+	if c.w != nil {
+		n, err = c.w.Write(p)
+	}
+	c.n.Add(int64(n))
+	return n, err
+}
