@@ -172,10 +172,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 			return beginning{sandboxID: s.ID}, sameLease(s, a)
 		}
 		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
-			if err := e.endLease(tx, s, *end); err != nil {
-				return b, err
-			}
-			if err := tx.SaveSandbox(s); err != nil {
+			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return e.endLease(tx, s, *end) }); err != nil {
 				return b, err
 			}
 		}
@@ -190,14 +187,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 	if err != nil {
 		return b, err
 	}
-	b = beginning{sandboxID: s.ID, first: t, isNew: true}
-	if l == nil {
-		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now,
-			Generation: s.Generation, SandboxID: s.ID}
-		return b, tx.CreateLease(l)
-	}
-	l.Generation, l.SandboxID = s.Generation, s.ID
-	return b, tx.SaveLease(l)
+	return beginning{sandboxID: s.ID, first: t, isNew: true}, tx.BeginGeneration(l, s)
 }
 
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
@@ -236,30 +226,37 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 
 // begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
 // step, nil where that has to wait.
-func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
-	accepted := map[string]any{"owner": s.Owner, "generation": s.Generation}
-	store, first, awake := tx.CreateSandbox, actSpawn, false
+func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
 	if warm {
-		if row, awake, err = takeFromPool(tx, s, env); err != nil {
+		if row, err = findInPool(tx, want, env); err != nil {
 			return nil, nil, err
 		}
 	}
-	if row != nil {
-		accepted["from_pool"] = true
-		store, first = tx.SaveSandbox, actAssign
-	} else {
-		row = s
+	accepted := map[string]any{"owner": want.Owner, "generation": want.Generation}
+	if row == nil {
+		if err := tx.AppendSandboxEvent(want, sandbox.EventAccepted, accepted); err != nil {
+			return nil, nil, err
+		}
+		if t, err = e.take(tx, want, actSpawn); err != nil {
+			return nil, nil, err
+		}
+		return t, want, tx.CreateSandbox(want)
 	}
-	if err := tx.AppendSandboxEvent(row, sandbox.EventAccepted, accepted); err != nil {
-		return nil, nil, err
-	}
-	if t, err = e.take(tx, row, first); err != nil {
-		return nil, nil, err
-	}
-	if t != nil {
-		t.awake = awake
-	}
-	return t, row, store(row)
+	accepted["from_pool"] = true
+	awake := row.Phase == sandbox.PhaseAwake // then it need not be woken
+	err = tx.UpdateRow(row, func(s *ledger.Sandbox) error {
+		if err := takeFromPool(tx, s, want); err != nil {
+			return err
+		}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, accepted); err != nil {
+			return err
+		}
+		if t, err = e.take(tx, s, actAssign); t != nil {
+			t.awake = awake
+		}
+		return err
+	})
+	return t, row, err
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.

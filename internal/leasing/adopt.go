@@ -231,29 +231,19 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 		return err
 	}
 	data := map[string]any{"owner": s.Owner, "generation": s.Generation, "ledger_id": f.seen.LedgerID, "state": f.seen.State}
-	if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil {
-		return err
-	}
-	if f.request.End {
-		if err := f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now}); err != nil {
+	err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+		if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !f.request.End {
 			return err
 		}
-	}
-	if err := tx.SaveSandbox(s); err != nil {
+		return f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now})
+	})
+	if err != nil {
 		return err
 	}
-	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil {
+	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || f.fromPool() {
 		return err
 	}
-	switch {
-	case f.fromPool():
-		return nil
-	case l == nil:
-		return tx.CreateLease(&ledger.Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID,
-			CreatedAt: tx.Now, Generation: s.Generation, SandboxID: s.ID})
-	}
-	l.Generation, l.SandboxID = s.Generation, s.ID
-	return tx.SaveLease(l)
+	return tx.BeginGeneration(l, s)
 }
 
 func (f *foundling) report() sandbox.Adoption {

@@ -37,7 +37,6 @@ type batch struct {
 	deliveries []ledger.Delivery
 	sandboxes  []*ledger.Sandbox // changed, each once
 	changed    map[string]bool   // their ids
-	closed     []*ledger.Environment
 }
 
 // read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
@@ -146,15 +145,7 @@ func (b *batch) save() error {
 	if err != nil {
 		return err
 	}
-	if err := b.tx.SaveEndings(b.sandboxes); err != nil {
-		return err
-	}
-	for _, env := range b.closed {
-		if err := b.tx.SaveEnvironment(env); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.tx.SaveEndings(b.sandboxes)
 }
 
 // apply ends what a condition ends.
@@ -222,12 +213,12 @@ func (m *match) all() error {
 		return nil
 	}
 	m.closed = true
-	env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, m.batch.tx.Now
-	env.EndedConditions = append(env.EndedConditions, c.Type)
-	if !slices.Contains(m.batch.closed, env) {
-		m.batch.closed = append(m.batch.closed, env)
-	}
-	return m.batch.tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
+	tx := m.batch.tx
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, tx.Now
+		env.EndedConditions = append(env.EndedConditions, c.Type)
+		return tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
+	})
 }
 
 // sandbox ends one generation if the condition applies to it.

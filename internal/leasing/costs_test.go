@@ -144,8 +144,7 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 			s.Instance = fmt.Sprint("engine", rapid.IntRange(1, 2).Draw(r, "engine"))
 			b.sandboxes = append(b.sandboxes, s)
 			err := tx.CreateSandbox(s)
-			err = errors.Join(err, tx.CreateLease(&ledger.Lease{ID: lease, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Generation: s.Generation, SandboxID: s.ID}))
-			if err != nil {
+			if err = errors.Join(err, tx.BeginGeneration(nil, s)); err != nil {
 				return err
 			}
 		}
@@ -156,12 +155,10 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 
 // addBudget gives an environment a budget that never refuses a lease.
 func (b *bill) addBudget(tx *ledger.Tx, environmentID string) error {
-	env, err := tx.Environment(environmentID)
-	if err != nil {
-		return err
-	}
-	env.Spec.Budget = &sandbox.Budget{Monthly: 1e9 * sandbox.USD}
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironment(environmentID, func(env *ledger.Environment) error {
+		env.Spec.Budget = &sandbox.Budget{Monthly: 1e9 * sandbox.USD}
+		return nil
+	})
 }
 
 func (b *bill) write(fn func(tx *ledger.Tx) error) {

@@ -18,7 +18,7 @@ const (
 	crashFails = 5 * time.Minute
 )
 
-// stopped records that a sandbox was found stopped, which nobody had asked for. Its caller saves the row.
+// stopped records that a sandbox was found stopped that no request had stopped.
 func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
@@ -48,7 +48,7 @@ func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation
 }
 
 // restartedUnseen records that a sandbox which is awake has stopped and was started again meanwhile: its processes
-// are lost, and on some backends its disk; what it is given at a start it is given again. Its caller saves the row.
+// are lost, and on some backends its disk; what it is given at a start it is given again.
 func restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := loseProcesses(tx, s, "its sandbox stopped and was started again"); err != nil {
 		return err

@@ -75,21 +75,19 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		if now.LastSequence != s.LastSequence || !observable(now, tx.Now) {
 			return nil
 		}
-		if err := e.followRecord(tx, now, l.ran); err != nil {
-			return err
-		}
-		if end := timeUp(now, held, tx.Now); end != nil {
-			// It ended itself by its own deadline, or the loop is about to: not drift.
-			err = e.endLease(tx, now, *end)
-		} else if absent {
-			err = e.vanish(tx, now, gone, l)
-		} else {
-			err = e.record(tx, now, obs, differences)
-		}
-		if err != nil {
-			return err
-		}
-		return tx.SaveSandbox(now)
+		return tx.UpdateRow(now, func(now *ledger.Sandbox) error {
+			if err := e.followRecord(tx, now, l.ran); err != nil {
+				return err
+			}
+			if end := timeUp(now, held, tx.Now); end != nil {
+				// It ended itself by its own deadline, or the loop is about to: not drift.
+				return e.endLease(tx, now, *end)
+			}
+			if absent {
+				return e.vanish(tx, now, gone, l)
+			}
+			return e.record(tx, now, obs, differences)
+		})
 	})
 }
 
@@ -117,14 +115,12 @@ var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
 // recordHang records that a sandbox hangs. The next look that is answered resolves it.
 func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o sandbox.Observation) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		now, err := mustSandbox(tx, s.ID)
-		if err != nil || !observable(now, tx.Now) {
-			return err
-		}
-		if err := e.recordOne(tx, now, o, hangs); err != nil {
-			return err
-		}
-		return tx.SaveSandbox(now)
+		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
+			if !observable(now, tx.Now) {
+				return nil
+			}
+			return e.recordOne(tx, now, o, hangs)
+		})
 	})
 }
 

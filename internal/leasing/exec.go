@@ -282,7 +282,7 @@ func (c *command) tellsCPU(res sandbox.ExecResult) bool {
 	return res.CPUTime != 0 && c.use.row.Incarnation == 0
 }
 
-// countCPU counts what the sandbox has used until the command ended. Its caller stores the sandbox.
+// countCPU counts what the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
 	reading := ledger.SpanOf(res.CPUTime)
 	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crashes != c.use.row.Crashes || reading < s.CPUMark { // of another start, or late
@@ -343,7 +343,7 @@ func (c *command) keptProblem(stored error) string {
 	return ""
 }
 
-// settleExec records how a command ended. Its caller stores the sandbox.
+// settleExec records how a command ended, within an update of its sandbox.
 func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult, runErr error, left bool) error {
 	finished, runErr, err := underStop(tx, x, runErr)
 	if err != nil {

@@ -133,10 +133,9 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 			return err
 		}
 		if s.Desired == ledger.Gone {
-			if err := settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false); err != nil {
-				return err
-			}
-			return tx.SaveSandbox(s)
+			return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+				return settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false)
+			})
 		}
 		if c.recorded, err = recordedOf(tx, x); err != nil {
 			return err

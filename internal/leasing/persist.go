@@ -165,12 +165,12 @@ func (e *Engine) letUse(ctx context.Context, t *task) {
 		return
 	}
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, err := mustSandbox(tx, t.row.ID)
-		if err != nil || s.Claim != t.claim {
-			return err
-		}
-		s.ClaimedFor = uploading
-		return tx.SaveSandbox(s)
+		return tx.Update(t.row.ID, func(s *ledger.Sandbox) error {
+			if s.Claim == t.claim {
+				s.ClaimedFor = uploading
+			}
+			return nil
+		})
 	})
 	if err != nil { // they wait a little longer
 		e.log.WarnContext(ctx, "leasing: noting that a sandbox runs again", about(&t.row), "error", err)

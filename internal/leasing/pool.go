@@ -104,10 +104,10 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 	}
 	p := planPool(env, rows, demand, restored, tx.Now)
 	for _, x := range p.end {
-		if err := e.endLease(tx, x.row, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now}); err != nil {
-			return err
-		}
-		if err := tx.SaveSandbox(x.row); err != nil {
+		err := tx.UpdateRow(x.row, func(s *ledger.Sandbox) error {
+			return e.endLease(tx, s, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now})
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -266,8 +266,10 @@ func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err != nil || env.PoolFailures == 0 {
 		return err
 	}
-	env.PoolFailures, env.PoolError, env.PoolDueAt = 0, "", 0
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		env.PoolFailures, env.PoolError, env.PoolDueAt = 0, "", 0
+		return nil
+	})
 }
 
 // poolFailed records that a pool's sandbox could not be made. Those that were begun before the last
@@ -277,10 +279,12 @@ func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	if err != nil || s.PooledAt < env.PoolDueAt {
 		return err
 	}
-	env.PoolFailures++
-	env.PoolError = cause.Error()
-	env.PoolDueAt = tx.Now.Add(ledger.SpanOf(backoff(env.PoolFailures)))
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		env.PoolFailures++
+		env.PoolError = cause.Error()
+		env.PoolDueAt = tx.Now.Add(ledger.SpanOf(backoff(env.PoolFailures)))
+		return nil
+	})
 }
 
 // poolStatus returns where an environment's warm pool stands, nil when it has none.
@@ -300,35 +304,34 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 	return p, err
 }
 
-// takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned, or returns nil
-// when none fits. awake says that it need not be woken. The caller makes the lease name it.
-func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (s *ledger.Sandbox, awake bool, err error) {
+// findInPool returns the waiting sandbox that a new generation of a lease can have, nil when none fits.
+func findInPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger.Sandbox, error) {
 	if env.Spec.WarmPool == nil {
-		return nil, false, nil
+		return nil, nil
 	}
 	rows, err := tx.PoolSandboxes(env.ID)
 	if err != nil || len(rows) == 0 {
-		return nil, false, err
+		return nil, err
 	}
 	restored, err := tx.RestoredAt()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	s = choose(rows, want, env, restored, tx.Now)
-	if s == nil {
-		return nil, false, nil
-	}
-	awake = s.Phase == sandbox.PhaseAwake
+	return choose(rows, want, env, restored, tx.Now), nil
+}
+
+// takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned.
+func takeFromPool(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
 	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
-		return nil, false, err
+		return err
 	}
 	s.LeaseID, s.Generation, s.AgentDID, s.Owner, s.BatchID = want.LeaseID, want.Generation, want.AgentDID, want.Owner, want.BatchID
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
 	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
 	s.Attempts, s.LastError, s.State, s.PostStart = 0, "", want.State, want.PostStart
-	return s, awake, nil
+	return nil
 }
 
 // choose returns the sandbox that waits longest and can be what is wanted. Where they wait asleep, one that is about to

@@ -111,10 +111,7 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 // first records a command that was never begun, with its use.
 func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	c.row.Holder = c.use.holder
-	if err := record(tx, s, &c.row); err != nil {
-		return err
-	}
-	if err := tx.SaveSandbox(s); err != nil {
+	if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return record(tx, s, &c.row) }); err != nil {
 		return err
 	}
 	return c.hold(tx)

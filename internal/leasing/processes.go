@@ -192,10 +192,10 @@ func (e *Engine) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *ledg
 			return tx.SaveProcess(p)
 		}
 		endProcess(p, sandbox.ProcessKilled)
-		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}); err != nil {
-			return err
-		}
-		if err := tx.SaveSandbox(s); err != nil {
+		err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			return tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts})
+		})
+		if err != nil {
 			return err
 		}
 		return tx.SaveProcess(p)

@@ -126,8 +126,10 @@ func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error 
 		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone || isStopping(s, tx.Now) {
 			return err
 		}
-		r, err = e.holdProcess(tx, s, p)
-		return err
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			r, err = e.holdProcess(tx, s, p)
+			return err
+		})
 	})
 	if err == nil && r != nil {
 		r.begin()
@@ -143,7 +145,7 @@ type processRun struct {
 	start  bool // it is to be started first
 }
 
-// holdProcess gives a process to this engine, and stores it with its sandbox.
+// holdProcess gives a process to this engine, within an update of its sandbox.
 func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
 	r := &processRun{engine: e, start: p.State == sandbox.ProcessPending}
 	p.Holder, p.DueAt = e.ids(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(claimTTL))
@@ -155,9 +157,6 @@ func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process
 		p.Starts++
 		data := map[string]any{"name": p.Name, "program": p.Command[0], "start": p.Starts}
 		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessStarted, data); err != nil {
-			return nil, err
-		}
-		if err := tx.SaveSandbox(s); err != nil {
 			return nil, err
 		}
 	}
@@ -267,18 +266,14 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 		if err != nil || !r.isStill(p) {
 			return err
 		}
-		s, err := mustSandbox(tx, p.SandboxID)
-		if err != nil {
-			return err
-		}
-		return change(tx, s, p)
+		return tx.Update(p.SandboxID, func(s *ledger.Sandbox) error { return change(tx, s, p) })
 	})
 	if err != nil && e.life.Err() == nil { // whoever takes it over finds the same
 		e.log.Error("leasing: "+what, about(&r.box), "process", r.row.Name, "error", err)
 	}
 }
 
-// settleProcess records how a start of a process ended, and stores both.
+// settleProcess records how a start of a process ended, within an update of its sandbox.
 func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sandbox.ExecResult, cause error) error {
 	if isLost(s, cause, tx.Now) {
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
@@ -311,9 +306,6 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 		endProcess(p, sandbox.ProcessExited)
 	}
 	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
-		return err
-	}
-	if err := tx.SaveSandbox(s); err != nil {
 		return err
 	}
 	return tx.SaveProcess(p)

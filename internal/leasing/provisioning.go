@@ -134,13 +134,13 @@ func (e *Engine) settleEnvironment(ctx context.Context, id, claim string, change
 		if row.Claim != claim {
 			return sandbox.Errorf(sandbox.Unavailable, "environment %s: another request took over what this one did not finish in time: ask again", id)
 		}
-		row.Claim, row.ClaimedUntil = "", 0
-		if change != nil {
-			if err := change(tx, row); err != nil {
-				return err
+		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+			row.Claim, row.ClaimedUntil = "", 0
+			if change == nil {
+				return nil
 			}
-		}
-		return tx.SaveEnvironment(row)
+			return change(tx, row)
+		})
 	})
 }
 

@@ -83,8 +83,10 @@ func (b *bill) destroySome() {
 	b.write(func(tx *ledger.Tx) error {
 		var err error
 		for _, s := range b.sandboxes[len(b.sandboxes)-n:] {
-			s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
-			err = errors.Join(err, tx.EnterState(s, sandbox.PhaseGone, tx.Now, nil), tx.SaveSandbox(s))
+			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+				s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+				return tx.EnterState(s, sandbox.PhaseGone, tx.Now, nil)
+			}))
 		}
 		return err
 	})

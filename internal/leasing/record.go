@@ -105,7 +105,7 @@ func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle
 	return out
 }
 
-// followRecord counts what a sandbox is recorded to have run and was not counted before. Its caller saves the row.
+// followRecord counts what a sandbox is recorded to have run and was not counted before.
 func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.Incarnation) error {
 	for _, i := range ran {
 		if i.Number < s.Incarnation {

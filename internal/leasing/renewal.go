@@ -27,7 +27,7 @@ func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
 }
 
 // oweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
-// told. Its caller saves the row.
+// told.
 func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !e.keepsTime(s) {
 		return false
@@ -98,7 +98,7 @@ func rests(s *ledger.Sandbox, o sandbox.Observation) bool {
 	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
 }
 
-// followRest records that a sandbox was put to rest, which is as it should be. Its caller saves the row.
+// followRest records that a sandbox was put to rest, which is as it should be.
 func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
 	if err := loseProcesses(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
 		return err

@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -63,19 +64,17 @@ func keepSecrets(tx *ledger.Tx, p sandbox.PutEnvironment, sealed map[string][]by
 		return nil
 	}
 	rows, err := tx.LeasedSandboxes(p.ID)
-	for i := range rows {
-		if rows[i].Desired != ledger.Present {
-			continue
-		}
-		rows[i].SecretsOwed = max(tx.Now, rows[i].SecretsOwed+1)
-		if rows[i].Attempts == 0 {
-			rows[i].DueAt = tx.Now
-		}
-		if err := tx.SaveSandbox(&rows[i]); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	rows = slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return s.Desired != ledger.Present })
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		s.SecretsOwed = max(tx.Now, s.SecretsOwed+1)
+		if s.Attempts == 0 {
+			s.DueAt = tx.Now
+		}
+		return nil
+	})
 }
 
 // deliver brings its environment's secrets into a sandbox that is awake and leased.

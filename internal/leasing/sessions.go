@@ -108,11 +108,10 @@ func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbo
 		if err := e.putEnv(row, c.Env); err != nil {
 			return err
 		}
-		if err := tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}); err != nil {
-			return err
-		}
 		view = row.Domain("")
-		return errors.Join(tx.CreateSession(row), tx.SaveSandbox(s))
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}), tx.CreateSession(row))
+		})
 	})
 	return view, err
 }
@@ -230,14 +229,10 @@ func (e *Engine) CloseSession(ctx context.Context, r sandbox.SessionRef) (view s
 			return err
 		}
 		if row.State == sandbox.SessionOpen {
-			s, err := mustSandbox(tx, row.SandboxID)
+			err := tx.Update(row.SandboxID, func(s *ledger.Sandbox) error {
+				return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionClosed, map[string]any{"session_id": row.ID}), closeSession(tx, row))
+			})
 			if err != nil {
-				return err
-			}
-			if err := tx.AppendSandboxEvent(s, sandbox.EventSessionClosed, map[string]any{"session_id": row.ID}); err != nil {
-				return err
-			}
-			if err := errors.Join(closeSession(tx, row), tx.SaveSandbox(s)); err != nil {
 				return err
 			}
 		}

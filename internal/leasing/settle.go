@@ -13,51 +13,17 @@ import (
 // returns the step's error.
 func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, held, err := sandboxAndHold(tx, t.row.ID)
-		if err != nil {
+		isOurs := false
+		err := tx.Update(t.row.ID, func(s *ledger.Sandbox) error {
+			if isOurs = s.Claim == t.claim; !isOurs {
+				return nil
+			}
+			return e.settleStep(tx, s, t, out)
+		})
+		if err != nil || !isOurs || out.err == nil {
 			return err
 		}
-		if s.Claim != t.claim {
-			return nil
-		}
-		s.ClaimedFor, s.ClaimedUntil = "", 0
-		if out.attested > 0 {
-			if err := tx.Witnessed(s.Instance, out.attested); err != nil {
-				return err
-			}
-		}
-		if out.stuck {
-			s.ClaimedFor = string(actSave) // as if its process had died
-		}
-		if out.sampled {
-			if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
-				return err
-			}
-		}
-		if err := e.followRecord(tx, s, out.ran); err != nil {
-			return err
-		}
-		if out.frozen && s.Phase == sandbox.PhaseAwake {
-			s.StopReason = sandbox.StopLastSave
-			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
-				return err
-			}
-		}
-		if out.err != nil {
-			if err = e.settleFailure(tx, s, t, out); err == nil {
-				err = e.settleMember(tx, s, t, out.err)
-			}
-		} else {
-			err = e.settleSuccess(tx, s, t, out)
-		}
-		if err != nil {
-			return err
-		}
-		if s.Attempts == 0 {
-			s.Claim = "" // a claim that is left tells the next try that there was one
-			_, s.DueAt, _ = decide(s, held, tx.Now)
-		}
-		return tx.SaveSandbox(s)
+		return e.settleMember(tx, t, out.err)
 	})
 	if err != nil {
 		// The backend has acted and the ledger does not know: the claim runs out and the same
@@ -69,6 +35,53 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 		return fmt.Errorf("%s: %s: %w", subject(&t.row), t.action, out.err)
 	}
 	return nil
+}
+
+// settleStep records a step's outcome on its sandbox.
+func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
+	s.ClaimedFor, s.ClaimedUntil = "", 0
+	if out.attested > 0 {
+		if err := tx.Witnessed(s.Instance, out.attested); err != nil {
+			return err
+		}
+	}
+	if out.stuck {
+		s.ClaimedFor = string(actSave) // as if its process had died
+	}
+	if out.sampled {
+		if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+			return err
+		}
+	}
+	if err := e.followRecord(tx, s, out.ran); err != nil {
+		return err
+	}
+	if out.frozen && s.Phase == sandbox.PhaseAwake {
+		s.StopReason = sandbox.StopLastSave
+		if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
+			return err
+		}
+	}
+	settle := e.settleSuccess
+	if out.err != nil {
+		settle = e.settleFailure
+	}
+	if err := settle(tx, s, t, out); err != nil {
+		return err
+	}
+	return scheduleNext(tx, s)
+}
+
+// scheduleNext plans the next step of a sandbox whose last one succeeded. A claim that stays after a failure tells the
+// next try that there was one.
+func scheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Attempts > 0 {
+		return nil
+	}
+	held, err := tx.HeldUntil(s.ID)
+	s.Claim = ""
+	_, s.DueAt, _ = decide(s, held, tx.Now)
+	return err
 }
 
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
@@ -221,8 +234,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	return nil
 }
 
-// endLease records why a lease ends and makes its sandbox due for destruction. The first reason
-// stands. Its caller saves the row.
+// endLease records why a lease ends and makes its sandbox due for destruction. The first reason stands.
 func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if s.Desired == ledger.Gone {
 		return nil

@@ -121,7 +121,6 @@ func followState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
 }
 
 // takeState gives a sandbox its role before its first step, and reports false when it has to wait.
-// Its caller saves the row.
 func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	st := &s.State
 	if st.Key == "" || st.Role != "" && st.Role != sandbox.RoleWaiting {
@@ -161,8 +160,10 @@ func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool
 		return holder, err == nil, err
 	}
 	if holder.Desired == ledger.Gone && holder.ReadyAt == 0 {
-		holder.State.Role = sandbox.RoleDone
-		return nil, false, tx.SaveSandbox(holder)
+		return nil, false, tx.UpdateRow(holder, func(holder *ledger.Sandbox) error {
+			holder.State.Role = sandbox.RoleDone
+			return nil
+		})
 	}
 	return holder, false, nil
 }
@@ -211,7 +212,7 @@ func beginsWith(tx *ledger.Tx, st *ledger.State) (*ledger.SavedState, error) {
 	return allowedState(tx, st.Source, st.Namespace)
 }
 
-// waitForState has a sandbox wait until another one's state is saved. Its caller saves the row.
+// waitForState makes a sandbox wait until another one's state is saved.
 func waitForState(tx *ledger.Tx, s, holder *ledger.Sandbox) {
 	st := &s.State
 	st.Role = sandbox.RoleWaiting
@@ -261,7 +262,7 @@ func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, chan
 	}
 }
 
-// letStateGo ends a sandbox's hold on its state, and wakes who waits for it. Its caller saves the row.
+// letStateGo ends a sandbox's hold on its state, and wakes the sandboxes that wait for it.
 func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error {
 	if !holdsState(s) {
 		return nil

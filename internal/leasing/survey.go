@@ -123,10 +123,7 @@ func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbo
 	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.CPUMark {
 		return nil, err
 	}
-	if err := tx.AddCPU(s, cpu); err != nil {
-		return nil, err
-	}
-	return s, tx.SaveSandbox(s)
+	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.AddCPU(s, cpu) })
 }
 
 // sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is

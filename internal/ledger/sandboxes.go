@@ -28,14 +28,6 @@ func (tx *Tx) CreateSandbox(s *Sandbox) error {
 	return tx.create(s)
 }
 
-// SaveSandbox stores a changed sandbox.
-func (tx *Tx) SaveSandbox(s *Sandbox) error {
-	if s.Retired != nil { // storing it would bring it back
-		return sandbox.Errorf(sandbox.Internal, "sandbox %s is retired and cannot change", s.ID)
-	}
-	return tx.save(s)
-}
-
 var saveEndings = bulk{
 	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
 		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8, stands = ending.column9, changed_at = ending.column10,

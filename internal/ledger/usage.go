@@ -59,8 +59,8 @@ func (tx *Tx) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 	return first[UsagePeriod](tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
-// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period. It
-// changes s.CPUMark, which its caller saves. A reading below the last one is of a new start.
+// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period, within an update of the
+// sandbox. A reading below the last one is of a new start.
 func (tx *Tx) AddCPU(s *Sandbox, reading Span) error {
 	used := reading - s.CPUMark
 	if used < 0 {

@@ -23,6 +23,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
 	t.Run("SavingARowStoresWhatChanged", s.saving)
+	t.Run("ASandboxChangesWithinAnUpdateOnly", s.updating)
 	t.Run("SequencesHaveNoGaps", s.sequences)
 	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
 	t.Run("UsagePeriodsDoNotOverlap", s.periods)
@@ -215,14 +216,7 @@ func (s suite) sequences(t *testing.T) {
 	for range 60 {
 		wg.Go(func() {
 			write(t, store, func(tx *ledger.Tx) error {
-				row, err := tx.Sandbox(id)
-				if err != nil {
-					return err
-				}
-				if err := tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil); err != nil {
-					return err
-				}
-				return tx.SaveSandbox(row)
+				return tx.Update(id, func(row *ledger.Sandbox) error { return tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil) })
 			})
 		})
 	}
@@ -341,8 +335,10 @@ func (s suite) due(t *testing.T) {
 	look("engine", 1, row.DueAt)
 	look("another engine", 0, ledger.Never)
 	write(t, store, func(tx *ledger.Tx) error {
-		row.Claim, row.ClaimedUntil = "c", tx.Now.Add(1e6)
-		return tx.SaveSandbox(row)
+		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
+			row.Claim, row.ClaimedUntil = "c", tx.Now.Add(1e6)
+			return nil
+		})
 	})
 	look("engine", 0, row.ClaimedUntil)
 	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
@@ -351,8 +347,11 @@ func (s suite) due(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	look("engine", 1, ledger.At(now.Add(-time.Second)))
 	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
-		row.ClaimedUntil = 0
-		return errors.Join(tx.SaveSandbox(row), tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
+		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
+			row.ClaimedUntil = 0
+			return nil
+		})
+		return errors.Join(err, tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
 	})
 	look("engine", 1, row.DueAt)
 }

@@ -62,7 +62,7 @@ func (s suite) witness(t *testing.T) {
 	})
 
 	write(t, store, func(tx *ledger.Tx) error {
-		return tx.CreateLease(&ledger.Lease{ID: "did:plc:ann::e", AgentDID: "did:plc:ann", EnvironmentID: "e", CreatedAt: tx.Now, Generation: 40, SandboxID: "s"})
+		return tx.BeginGeneration(nil, Sandbox(tx, "e", 40))
 	})
 	for _, found := range []int64{3, 10, 10, 12} {
 		write(t, store, func(tx *ledger.Tx) error {
