@@ -265,7 +265,7 @@ func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) 
 		book, err := tx.KeepPriceBook(sandbox.Docker, m.book)
 		return errors.Join(err,
 			tx.EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
-			tx.AddCPU(s, s.CPUMark+ledger.SpanOf(cpu)),
+			tx.AddCPU(s, s.Meter.CPUMark+ledger.SpanOf(cpu)),
 			tx.EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
 	})
 }

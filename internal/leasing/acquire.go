@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -135,17 +134,17 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 	if err != nil {
 		return sandbox.Acquired{}, asError(err)
 	}
-	if s.ErrorCode == sandbox.ReasonPostStartFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.EndReason).WithReason(s.ErrorCode)
+	if s.Standing.ErrorCode == sandbox.ReasonPostStartFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.Ending.Reason).WithReason(s.Standing.ErrorCode)
 	}
 	if takenBack(s) {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: %w", s.Lease(), errTakenBack)
 	}
 	if isLostFromPool(s) {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
-	if s.EndedBy == sandbox.EndedByFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+	if s.Ending.By == sandbox.EndedByFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	return sandbox.Acquired{Lease: l, IsNew: b.isNew}, nil
 }
@@ -261,17 +260,12 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
 func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID *string, generation int64) *ledger.Sandbox {
-	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
-	maps.Copy(env, spec.Env)
 	s := &ledger.Sandbox{
-		ID: e.ids(sandbox.SandboxIDLength), LeaseID: leaseID, Generation: generation,
-		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
-		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
-		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, PostStart: spec.PostStart, SleepMode: spec.SleepMode,
-		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
-		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
-		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
+		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,
+		Container: ledger.NewContainer(in.Type, spec),
+		Tenure:    ledger.NewTenure(leaseID, generation, a.AgentDID, a.Owner, now),
+		Terms:     ledger.NewTerms(spec, a.Settings),
+		Desired:   ledger.Present, Phase: sandbox.PhasePending, Schedule: ledger.Schedule{DueAt: now},
 	}
 	if leaseID != nil {
 		keepState(s, spec.State, a.Tenant.StateNamespace())

@@ -199,18 +199,18 @@ func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbo
 	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
 	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
 	if o.LedgerID != f.engine.store.ID() {
-		s.LedgerID = o.LedgerID
+		s.Origin.LedgerID = o.LedgerID
 	}
 	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
 	}
 	if f.fromPool() {
-		s.PooledAt = s.LeasedAt
+		s.Origin.PooledAt = s.LeasedAt
 	}
-	if s.HardDeadline = ledger.At(o.Deadline); s.HardDeadline > 0 {
-		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.HardDeadline-s.LeasedAt))
+	if s.Origin.HardDeadline = ledger.At(o.Deadline); s.Origin.HardDeadline > 0 {
+		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.Origin.HardDeadline-s.LeasedAt))
 	}
-	s.ReadyAt, s.ObservedAt, s.Incarnation, s.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.reading.CPUTime)
+	s.ReadyAt, s.ObservedAt, s.Meter.Incarnation, s.Meter.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.reading.CPUTime)
 	return s
 }
 
@@ -220,9 +220,9 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if f.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
-	s.Stands, s.ChangedAt = standsAs(f.seen.State), tx.Now
+	s.Standing.State, s.Standing.Since = standsAs(f.seen.State), tx.Now
 	if phase == sandbox.PhaseAsleep {
-		s.StopReason = sandbox.StopOutside
+		s.Standing.StopReason = sandbox.StopOutside
 	}
 	if err := f.engine.adoptState(tx, s); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 // takenBack reports whether a lease ended before it was ready because its batch did.
 func takenBack(s *ledger.Sandbox) bool {
-	return s.BatchID != "" && s.ReadyAt == 0 && s.EndedBy == sandbox.EndedByRelease
+	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
 // settleMember ends the batch of a lease that could not begin, once the transaction has recorded that. What a pool has
@@ -22,7 +22,7 @@ func (e *Engine) settleMember(tx *ledger.Tx, t *task, cause error) error {
 		return nil
 	}
 	s, err := mustSandbox(tx, t.row.ID)
-	if err != nil || s.Desired == ledger.Gone && s.EndedBy.EndedByRules() {
+	if err != nil || s.Desired == ledger.Gone && s.Ending.By.EndedByRules() {
 		return err
 	}
 	if isLostFromPool(s) {
@@ -58,7 +58,7 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 		}
 		next.BatchID = s.BatchID
 		if env.Spec.State != nil {
-			keepState(next, env.Spec.State, s.State.Namespace)
+			keepState(next, env.Spec.State, s.Snapshot.Namespace)
 		}
 		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
 		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {

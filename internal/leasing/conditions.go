@@ -205,7 +205,7 @@ func (m *match) all() error {
 	concerns := m.ended > 0 || slices.Contains(env.Spec.ExpiryConditions, c.Type)
 	open := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
 	late := m.stale && m.ended == 0 // it tells of a game before the one that is played now
-	if !concerns || !open || late || slices.Contains(env.EndedConditions, c.Type) {
+	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}
 	if ledger.At(c.Timestamp) <= env.OpenedAt {
@@ -215,8 +215,8 @@ func (m *match) all() error {
 	m.closed = true
 	tx := m.batch.tx
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, tx.Now
-		env.EndedConditions = append(env.EndedConditions, c.Type)
+		env.Status, env.Ended.By, env.Ended.At = sandbox.EnvironmentClosed, c.Type, tx.Now
+		env.Ended.Conditions = append(env.Ended.Conditions, c.Type)
 		return tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
 	})
 }

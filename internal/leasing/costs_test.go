@@ -189,7 +189,7 @@ func (b *bill) use() {
 				continue
 			}
 			if !b.noCPU {
-				s.CPUMark = 0
+				s.Meter.CPUMark = 0
 				if err := tx.AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
 					return err
 				}

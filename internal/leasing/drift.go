@@ -26,7 +26,7 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 // observable reports whether a row says something that a look could contradict. While somebody works
 // on it, it does not; a claim that ran out is nobody's.
 func observable(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.ClaimedUntil <= now && !interrupted(s, now)
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.Claim.Until <= now && !interrupted(s, now)
 }
 
 // look returns whether all was as the ledger has it; only differences are written.
@@ -140,20 +140,20 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 			state(sandbox.DriftChanged, restState(s))
 		}
 	case sandbox.StatePaused:
-		if !asleep || s.Stands == sandbox.SandboxStopped {
+		if !asleep || s.Standing.State == sandbox.SandboxStopped {
 			state(sandbox.DriftChanged, sandbox.StateRunning)
 		}
 	default:
 		switch {
-		case asleep && s.Stands == sandbox.SandboxStopped, rests(s, o):
+		case asleep && s.Standing.State == sandbox.SandboxStopped, rests(s, o):
 		case o.OOMKilled:
 			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
 		default:
 			state(sandbox.DriftStopped, sandbox.StateRunning)
 		}
 	}
-	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Incarnation > 0 && o.Incarnation > s.Incarnation {
-		d = append(d, difference{sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Incarnation, 10), strconv.FormatInt(o.Incarnation, 10)})
+	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Meter.Incarnation > 0 && o.Incarnation > s.Meter.Incarnation {
+		d = append(d, difference{sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Meter.Incarnation, 10), strconv.FormatInt(o.Incarnation, 10)})
 	}
 	figure := func(field string, expected, observed int64) {
 		if expected != observed {
@@ -170,7 +170,7 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 }
 
 func restState(s *ledger.Sandbox) sandbox.State {
-	if s.Stands == sandbox.SandboxStopped {
+	if s.Standing.State == sandbox.SandboxStopped {
 		return sandbox.StateStopped
 	}
 	return sandbox.StatePaused
@@ -218,7 +218,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 	}
 	s.ObservedAt = tx.Now
 	if pooled(s) && s.Desired == ledger.Present {
-		s.DueAt = tx.Now // woken by somebody, it goes back to sleep
+		s.Schedule.DueAt = tx.Now // woken by somebody, it goes back to sleep
 	}
 	return nil
 }
@@ -245,8 +245,8 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
 		return e.stopped(tx, s, o)
 	case o.State == sandbox.StatePaused:
-		s.StopReason = sandbox.StopOutside
-		data["mode"], data["reason"] = sandbox.SleepPause, s.StopReason
+		s.Standing.StopReason = sandbox.StopOutside
+		data["mode"], data["reason"] = sandbox.SleepPause, s.Standing.StopReason
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
 		if err := owe(tx, s); err != nil {

@@ -165,7 +165,7 @@ func (e *Engine) background(fn func()) bool {
 
 // handle names a sandbox on its backend.
 func (e *Engine) handle(s *ledger.Sandbox) sandbox.Handle {
-	return sandbox.Handle{LedgerID: cmp.Or(s.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
+	return sandbox.Handle{LedgerID: cmp.Or(s.Origin.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
 }
 
 func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {

@@ -95,7 +95,7 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 	}
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
-		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, EndedConditions: []string{},
+		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, Ended: ledger.EnvironmentEnd{Conditions: []string{}},
 		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now, UnmadeSince: tx.Now,
 	}
 	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated, map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
@@ -168,7 +168,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 			row.Epoch = p.Epoch
 		}
 		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
-		row.PoolFailures, row.PoolError, row.PoolDueAt = 0, "", 0
+		row.Pool.Failures, row.Pool.Error, row.Pool.DueAt = 0, "", 0
 		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
 	})
 }
@@ -184,7 +184,7 @@ func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbo
 	if limitsOf(s) != before {
 		e.oweRenewal(tx, s)
 	}
-	s.DueAt = tx.Now
+	s.Schedule.DueAt = tx.Now
 }
 
 // GetEnvironment implements sandbox.Environments.
@@ -279,7 +279,7 @@ func reopen(tx *ledger.Tx, row *ledger.Environment) error {
 	if row.Status != sandbox.EnvironmentClosed {
 		return nil
 	}
-	row.Status, row.EndedConditions, row.EndedBy, row.EndedAt, row.OpenedAt = sandbox.EnvironmentOpen, []string{}, "", 0, tx.Now
+	row.Status, row.Ended.Conditions, row.Ended.By, row.Ended.At, row.OpenedAt = sandbox.EnvironmentOpen, []string{}, "", 0, tx.Now
 	return tx.AppendEnvironmentEvent(row.ID, sandbox.EventEnvironmentReopened, nil)
 }
 
@@ -350,7 +350,7 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 		if err := e.endLease(tx, s, ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
 			return err
 		}
-		s.DueAt = tx.Now // a destroy that waits for its retry is tried now
+		s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
 		return bury(tx, s, string(sandbox.EndedByEnvironment))
 	})
 	if err != nil {
@@ -385,9 +385,9 @@ func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 	case sandbox.EnvironmentOpen:
 		return nil
 	case sandbox.EnvironmentClosed:
-		for _, c := range env.EndedConditions {
+		for _, c := range env.Ended.Conditions {
 			if slices.Contains(spec.ExpiryConditions, c) {
-				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.EndedAt.Time().Format(timeFormat))
+				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.Ended.At.Time().Format(timeFormat))
 			}
 		}
 		return nil
@@ -399,7 +399,7 @@ func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 func environment(row *ledger.Environment) sandbox.Environment {
 	return sandbox.Environment{
 		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
-		EndedBy: row.EndedBy, EndedAt: row.EndedAt.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
+		EndedBy: row.Ended.By, EndedAt: row.Ended.At.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
 		RetiredAt: row.RetiredAt.Time(),
 	}
 }

@@ -279,13 +279,13 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 
 // tellsCPU reports whether a result says what the sandbox has used. Where starts are counted, their record does.
 func (c *command) tellsCPU(res sandbox.ExecResult) bool {
-	return res.CPUTime != 0 && c.use.row.Incarnation == 0
+	return res.CPUTime != 0 && c.use.row.Meter.Incarnation == 0
 }
 
 // countCPU counts what the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
 	reading := ledger.SpanOf(res.CPUTime)
-	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crashes != c.use.row.Crashes || reading < s.CPUMark { // of another start, or late
+	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.row.Crash.Count || reading < s.Meter.CPUMark { // of another start, or late
 		return nil
 	}
 	return tx.AddCPU(s, reading)
@@ -363,7 +363,7 @@ func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.Ex
 		if res.OOMKilled {
 			data["oom_killed"] = true
 		}
-	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.EndedBy.EndedByRules():
+	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.Ending.By.EndedByRules():
 		x.State, x.Error, kind = sandbox.ExecCancelled, whyCancelled(s, x, left), sandbox.EventExecCancelled
 		data["reason"] = x.Error
 	default:
@@ -386,6 +386,6 @@ func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
 	case left:
 		return "its caller went away"
 	default:
-		return fmt.Sprintf("its lease ended by %s", s.EndedBy)
+		return fmt.Sprintf("its lease ended by %s", s.Ending.By)
 	}
 }

@@ -175,7 +175,7 @@ func (v *inventory) wanted(tx *ledger.Tx, s stray) (bool, error) {
 	}
 	if id := s.seen.SandboxID; id != "" {
 		row, err := tx.Sandbox(id)
-		return row != nil && (row.Phase != sandbox.PhaseGone || row.DestroyedAt >= v.began), err
+		return row != nil && (row.Phase != sandbox.PhaseGone || row.Ending.DestroyedAt >= v.began), err
 	}
 	row, err := tx.Environment(s.seen.EnvironmentID)
 	if err != nil || row == nil {

@@ -119,11 +119,11 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 // touch records activity.
 func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 	s.LastActivity = tx.Now
-	if s.ClaimedUntil > tx.Now || s.Attempts > 0 {
+	if s.Claim.Until > tx.Now || s.Schedule.Attempts > 0 {
 		return nil // whoever works on it settles when it is due
 	}
 	held, err := tx.HeldUntil(s.ID)
-	_, s.DueAt, _ = decide(s, held, tx.Now)
+	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)
 	return err
 }
 
@@ -147,7 +147,7 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 			if err := e.endLease(tx, s, *end); err != nil {
 				return err
 			}
-			s.DueAt = tx.Now // a destroy that waits for its retry is tried now
+			s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
 			return bury(tx, s, string(sandbox.EndedByRelease))
 		})
 	})

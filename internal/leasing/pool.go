@@ -32,13 +32,13 @@ func poolSleepAfter(p *sandbox.WarmPool) ledger.Span {
 
 // unassigned reports whether a sandbox was taken from a pool and does not know it yet.
 func unassigned(s *ledger.Sandbox) bool {
-	return s.LeaseID != nil && s.PooledAt != 0 && s.ReadyAt == 0
+	return s.LeaseID != nil && s.Origin.PooledAt != 0 && s.ReadyAt == 0
 }
 
 // isLostFromPool reports whether a lease ended because the sandbox that it took from a pool could not be used.
 func isLostFromPool(s *ledger.Sandbox) bool {
-	isLost := s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished
-	return unassigned(s) && isLost && s.ErrorCode != sandbox.ReasonPostStartFailed
+	isLost := s.Ending.By == sandbox.EndedByFailed || s.Ending.By == sandbox.EndedByVanished
+	return unassigned(s) && isLost && s.Standing.ErrorCode != sandbox.ReasonPostStartFailed
 }
 
 // subject names what a sandbox is, for errors.
@@ -122,11 +122,11 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 // beginPooled makes the row of one more sandbox that waits.
 func (e *Engine) beginPooled(tx *ledger.Tx, env *ledger.Environment) error {
 	s := e.newSandbox(tx.Now, env, env.Spec, sandbox.Acquire{Owner: poolOwner}, nil, 0)
-	s.PooledAt, s.SleepAfter = tx.Now, poolSleepAfter(env.Spec.WarmPool)
+	s.Origin.PooledAt, s.SleepAfter = tx.Now, poolSleepAfter(env.Spec.WarmPool)
 	// Whoever takes it, however late, still has the environment's whole max_lifetime before it.
 	s.TTL = ledger.SpanOf(env.Spec.WarmPool.TTL)
 	s.MaxLifetime = s.TTL + ledger.SpanOf(env.Spec.MaxLifetime)
-	s.HardDeadline = deadline(s)
+	s.Origin.HardDeadline = deadline(s)
 	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": poolOwner}); err != nil {
 		return err
 	}
@@ -167,14 +167,14 @@ func planPool(env *ledger.Environment, rows []ledger.Sandbox, demand int64, rest
 	}
 	w := env.Spec.WarmPool
 	missing := size - int64(len(kept))
-	if missing == 0 || w.Paused || env.PoolFailures >= sandbox.MaxPoolFailures || env.PoolDueAt > now {
+	if missing == 0 || w.Paused || env.Pool.Failures >= sandbox.MaxPoolFailures || env.Pool.DueAt > now {
 		return p
 	}
 	p.begin = missing
-	if env.PoolFailures > 0 {
+	if env.Pool.Failures > 0 {
 		p.begin = 1 // one finds out whether it works again
 	}
-	if env.PoolFailures > 0 && beingMade(kept) {
+	if env.Pool.Failures > 0 && beingMade(kept) {
 		p.begin = 0
 	}
 	return p
@@ -230,7 +230,7 @@ func mostWithin(at []ledger.Time, within ledger.Span) int64 {
 func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
 	switch {
-	case s.PooledAt < restored:
+	case s.Origin.PooledAt < restored:
 		return "the ledger was restored, and a lease may have had it since the backup was taken"
 	case s.Backend != env.Backend || s.Instance != env.Instance:
 		return changed("backend")
@@ -263,11 +263,11 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) 
 // poolSpawned records that a pool's sandboxes can be made again.
 func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
 	env, err := mustEnvironment(tx, s.EnvironmentID)
-	if err != nil || env.PoolFailures == 0 {
+	if err != nil || env.Pool.Failures == 0 {
 		return err
 	}
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.PoolFailures, env.PoolError, env.PoolDueAt = 0, "", 0
+		env.Pool.Failures, env.Pool.Error, env.Pool.DueAt = 0, "", 0
 		return nil
 	})
 }
@@ -276,13 +276,13 @@ func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
 // failure was known say nothing new.
 func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	env, err := mustEnvironment(tx, s.EnvironmentID)
-	if err != nil || s.PooledAt < env.PoolDueAt {
+	if err != nil || s.Origin.PooledAt < env.Pool.DueAt {
 		return err
 	}
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.PoolFailures++
-		env.PoolError = cause.Error()
-		env.PoolDueAt = tx.Now.Add(ledger.SpanOf(backoff(env.PoolFailures)))
+		env.Pool.Failures++
+		env.Pool.Error = cause.Error()
+		env.Pool.DueAt = tx.Now.Add(ledger.SpanOf(backoff(env.Pool.Failures)))
 		return nil
 	})
 }
@@ -297,9 +297,9 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 	if env.Spec.WarmPool.Runs() {
 		ready, other = other, ready
 	}
-	p := &sandbox.PoolStatus{Ready: n[ready], Pending: n[sandbox.PhasePending] + n[other], Failures: env.PoolFailures, LastError: env.PoolError}
-	if env.PoolFailures < sandbox.MaxPoolFailures {
-		p.RetryAt = env.PoolDueAt.Time()
+	p := &sandbox.PoolStatus{Ready: n[ready], Pending: n[sandbox.PhasePending] + n[other], Failures: env.Pool.Failures, LastError: env.Pool.Error}
+	if env.Pool.Failures < sandbox.MaxPoolFailures {
+		p.RetryAt = env.Pool.DueAt.Time()
 	}
 	return p, err
 }
@@ -329,8 +329,8 @@ func takeFromPool(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	s.LeaseID, s.Generation, s.AgentDID, s.Owner, s.BatchID = want.LeaseID, want.Generation, want.AgentDID, want.Owner, want.BatchID
 	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
 	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
-	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
-	s.Attempts, s.LastError, s.State, s.PostStart = 0, "", want.State, want.PostStart
+	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.Schedule.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
+	s.Schedule.Attempts, s.Schedule.LastError, s.Snapshot, s.PostStart = 0, "", want.Snapshot, want.PostStart
 	return nil
 }
 
@@ -340,8 +340,8 @@ func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment
 	var awake *ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
-		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.ClaimedUntil > now || s.Attempts > 0 ||
-			now.Add(want.MaxLifetime) > s.HardDeadline {
+		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.Claim.Until > now || s.Schedule.Attempts > 0 ||
+			now.Add(want.MaxLifetime) > s.Origin.HardDeadline {
 			continue
 		}
 		switch s.Phase {

@@ -22,10 +22,12 @@ const (
 )
 
 // isKept reports whether a sandbox is kept for a post-mortem.
-func isKept(s *ledger.Sandbox) bool { return s.KeptUntil != 0 && s.Phase != sandbox.PhaseGone }
+func isKept(s *ledger.Sandbox) bool { return s.Ending.KeptUntil != 0 && s.Phase != sandbox.PhaseGone }
 
 // isHalted reports whether a sandbox that is kept is known to be stopped.
-func isHalted(s *ledger.Sandbox) bool { return isKept(s) && s.StopReason == sandbox.StopPostMortem }
+func isHalted(s *ledger.Sandbox) bool {
+	return isKept(s) && s.Standing.StopReason == sandbox.StopPostMortem
+}
 
 // keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
 func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end ending) (ledger.Time, error) {
@@ -48,7 +50,7 @@ func bury(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	if !isKept(s) {
 		return nil
 	}
-	s.KeptUntil, s.DueAt, s.Attempts = 0, tx.Now, 0
+	s.Ending.KeptUntil, s.Schedule.DueAt, s.Schedule.Attempts = 0, tx.Now, 0
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
 }
 
@@ -69,12 +71,12 @@ func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
 			switch {
-			case !isHalted(now) || now.ClaimedUntil > tx.Now:
+			case !isHalted(now) || now.Claim.Until > tx.Now:
 				return nil
 			case absent:
 				return bury(tx, now, noLongerThere)
 			}
-			now.StopReason, now.DueAt = sandbox.StopOutside, tx.Now
+			now.Standing.StopReason, now.Schedule.DueAt = sandbox.StopOutside, tx.Now
 			return nil
 		})
 	})

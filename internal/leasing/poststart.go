@@ -86,7 +86,7 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 		switch {
 		case err != nil:
 			return err
-		case s.Claim != t.claim:
+		case s.Claim.Token != t.claim:
 			return sandbox.Errorf(sandbox.Unavailable, "sandbox %s is made by somebody else by now", s.ID)
 		case s.Desired == ledger.Gone:
 			return sandbox.Errorf(sandbox.Failed, "sandbox %s: its lease ended before post_start[%d] was run", s.ID, n)

@@ -84,7 +84,7 @@ func (b *bill) destroySome() {
 		var err error
 		for _, s := range b.sandboxes[len(b.sandboxes)-n:] {
 			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-				s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
 				return tx.EnterState(s, sandbox.PhaseGone, tx.Now, nil)
 			}))
 		}
@@ -100,7 +100,7 @@ func (w *world) graveyard(sandboxes, events int) {
 		for range sandboxes {
 			s := ledgertest.Sandbox(tx, game, 0)
 			s.LeaseID = nil
-			s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+			s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
 			for range events {
 				if err := tx.AppendSandboxEvent(s, sandbox.EventRenewed, nil); err != nil {
 					return err

@@ -108,7 +108,7 @@ func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle
 // followRecord counts what a sandbox is recorded to have run and was not counted before.
 func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.Incarnation) error {
 	for _, i := range ran {
-		if i.Number < s.Incarnation {
+		if i.Number < s.Meter.Incarnation {
 			continue
 		}
 		if err := e.followIncarnation(tx, s, i); err != nil {
@@ -119,8 +119,8 @@ func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.In
 }
 
 func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.Incarnation) error {
-	if i.Number > s.Incarnation {
-		s.Incarnation, s.CPUMark = i.Number, 0
+	if i.Number > s.Meter.Incarnation {
+		s.Meter.Incarnation, s.Meter.CPUMark = i.Number, 0
 		counted, err := tx.LastUsed(s.ID)
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.I
 	if err != nil || open == nil || open.State != sandbox.PhaseAwake {
 		return err // it is paused, or was counted to its end
 	}
-	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.CPUMark {
+	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
 		if err := tx.AddCPU(s, cpu); err != nil {
 			return err
 		}

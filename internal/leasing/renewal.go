@@ -32,9 +32,9 @@ func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !e.keepsTime(s) {
 		return false
 	}
-	s.RenewalOwed = max(tx.Now, s.RenewalOwed+1)
-	if s.ClaimedUntil <= tx.Now && s.Attempts == 0 {
-		s.DueAt = tx.Now
+	s.Pending.Renewal = max(tx.Now, s.Pending.Renewal+1)
+	if s.Claim.Until <= tx.Now && s.Schedule.Attempts == 0 {
+		s.Schedule.DueAt = tx.Now
 	}
 	return true
 }
@@ -62,7 +62,7 @@ func (e *Engine) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
 	if s.SleepAfter > 0 {
 		unused = min(unused, s.SleepAfter)
 	}
-	return s.RenewalOwed != 0 || max(s.LastActivity, s.RenewedAt, s.ChangedAt).Add(unused) <= now
+	return s.Pending.Renewal != 0 || max(s.LastActivity, s.Pending.RenewedAt, s.Standing.Since).Add(unused) <= now
 }
 
 // renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
@@ -82,10 +82,10 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 
 // settleRenewed notes that a backend was told what it was owed when the step began.
 func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *sandbox.Observation) error {
-	if s.RenewalOwed == t.row.RenewalOwed {
-		s.RenewalOwed = 0
+	if s.Pending.Renewal == t.row.Pending.Renewal {
+		s.Pending.Renewal = 0
 	}
-	s.RenewedAt = t.began
+	s.Pending.RenewedAt = t.began
 	if rest == nil || s.Phase != sandbox.PhaseAwake {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observat
 		return err
 	}
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
-	s.StopReason = cmp.Or(s.StopReason, o.Rest)
-	s.Attempts, s.LastError = 0, ""
-	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.StopReason})
+	s.Standing.StopReason = cmp.Or(s.Standing.StopReason, o.Rest)
+	s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.Standing.StopReason})
 }

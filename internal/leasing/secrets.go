@@ -69,9 +69,9 @@ func keepSecrets(tx *ledger.Tx, p sandbox.PutEnvironment, sealed map[string][]by
 	}
 	rows = slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return s.Desired != ledger.Present })
 	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		s.SecretsOwed = max(tx.Now, s.SecretsOwed+1)
-		if s.Attempts == 0 {
-			s.DueAt = tx.Now
+		s.Pending.Secrets = max(tx.Now, s.Pending.Secrets+1)
+		if s.Schedule.Attempts == 0 {
+			s.Schedule.DueAt = tx.Now
 		}
 		return nil
 	})
@@ -95,7 +95,7 @@ func (e *Engine) deliver(ctx context.Context, x *backend, s *ledger.Sandbox) err
 
 // putSecrets opens secrets and gives them to a sandbox; none take away those that it may have.
 func (e *Engine) putSecrets(ctx context.Context, x *backend, s *ledger.Sandbox, sealed []ledger.EnvironmentSecret) error {
-	if len(sealed) == 0 && s.SecretsOwed == 0 {
+	if len(sealed) == 0 && s.Pending.Secrets == 0 {
 		return nil
 	}
 	secrets := make(map[string]sandbox.Secret, len(sealed))
@@ -124,8 +124,8 @@ func (e *Engine) wake(ctx context.Context, x *backend, t *task) error {
 func settleSecrets(s *ledger.Sandbox, t *task) {
 	switch t.action {
 	case actSpawn, actAssign, actWake, actThaw, actDeliver:
-		if s.SecretsOwed == t.row.SecretsOwed {
-			s.SecretsOwed = 0
+		if s.Pending.Secrets == t.row.Pending.Secrets {
+			s.Pending.Secrets = 0
 		}
 	}
 }
@@ -137,7 +137,7 @@ func owe(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	have, err := tx.Secrets(s.EnvironmentID)
 	if err == nil && len(have) > 0 {
-		s.SecretsOwed, s.DueAt = max(tx.Now, s.SecretsOwed+1), tx.Now
+		s.Pending.Secrets, s.Schedule.DueAt = max(tx.Now, s.Pending.Secrets+1), tx.Now
 	}
 	return err
 }

@@ -156,7 +156,7 @@ func closeWithLease(tx *ledger.Tx, s *ledger.Session) error {
 	}
 	of, err := mustSandbox(tx, s.SandboxID)
 	if err == nil && of.Desired == ledger.Gone {
-		s.State, s.ClosedAt = sandbox.SessionClosed, of.EndedAt
+		s.State, s.ClosedAt = sandbox.SessionClosed, of.Ending.At
 	}
 	return err
 }

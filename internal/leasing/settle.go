@@ -15,7 +15,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		isOurs := false
 		err := tx.Update(t.row.ID, func(s *ledger.Sandbox) error {
-			if isOurs = s.Claim == t.claim; !isOurs {
+			if isOurs = s.Claim.Token == t.claim; !isOurs {
 				return nil
 			}
 			return e.settleStep(tx, s, t, out)
@@ -39,14 +39,14 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 
 // settleStep records a step's outcome on its sandbox.
 func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.ClaimedFor, s.ClaimedUntil = "", 0
+	s.Claim.For, s.Claim.Until = "", 0
 	if out.attested > 0 {
 		if err := tx.Witnessed(s.Instance, out.attested); err != nil {
 			return err
 		}
 	}
 	if out.stuck {
-		s.ClaimedFor = string(actSave) // as if its process had died
+		s.Claim.For = string(actSave) // as if its process had died
 	}
 	if out.sampled {
 		if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
@@ -57,8 +57,8 @@ func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outco
 		return err
 	}
 	if out.frozen && s.Phase == sandbox.PhaseAwake {
-		s.StopReason = sandbox.StopLastSave
-		if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
+		s.Standing.StopReason = sandbox.StopLastSave
+		if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.Standing.StopReason}); err != nil {
 			return err
 		}
 	}
@@ -75,17 +75,17 @@ func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outco
 // scheduleNext plans the next step of a sandbox whose last one succeeded. A claim that stays after a failure tells the
 // next try that there was one.
 func scheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
-	if s.Attempts > 0 {
+	if s.Schedule.Attempts > 0 {
 		return nil
 	}
 	held, err := tx.HeldUntil(s.ID)
-	s.Claim = ""
-	_, s.DueAt, _ = decide(s, held, tx.Now)
+	s.Claim.Token = ""
+	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)
 	return err
 }
 
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.Attempts, s.LastError = 0, ""
+	s.Schedule.Attempts, s.Schedule.LastError = 0, ""
 	settleSecrets(s, t)
 	if t.action != actKill { // gone is not seen
 		s.ObservedAt = tx.Now
@@ -111,7 +111,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 				return err
 			}
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
+		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.Standing.StopReason})
 	case actAssign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop && !t.awake {
@@ -125,11 +125,11 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
-		if t.row.Stands == sandbox.SandboxStopped {
+		if t.row.Standing.State == sandbox.SandboxStopped {
 			startedAnew(s)
 		}
-		if s.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
-			s.DownSince, s.Crashes = tx.Now, 0
+		if s.Standing.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
+			s.Crash.Since, s.Crash.Count = tx.Now, 0
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
@@ -139,10 +139,10 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case actThaw, actDeliver:
 		return nil
 	case actHalt:
-		s.StopReason = sandbox.StopPostMortem
+		s.Standing.StopReason = sandbox.StopPostMortem
 		return endExecs(tx, s)
 	default:
-		s.DestroyedAt = tx.Now
+		s.Ending.DestroyedAt = tx.Now
 		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
 			return err
 		}
@@ -164,8 +164,8 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 
 // startedAnew notes that the backend's count of CPU time began anew. Where starts are counted, its record has told.
 func startedAnew(s *ledger.Sandbox) {
-	if s.Incarnation == 0 {
-		s.CPUMark = 0
+	if s.Meter.Incarnation == 0 {
+		s.Meter.CPUMark = 0
 	}
 }
 
@@ -181,7 +181,7 @@ func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time, t sandbox.EventType, data any) error {
 	s.Phase = p
 	if p != sandbox.PhaseAsleep {
-		s.StopReason = ""
+		s.Standing.StopReason = ""
 	}
 	if err := e.count(tx, s, p, at); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	switch {
 	case t.action == actSpawn && !sandbox.IsRetryable(cause):
 		// It will never come up: its lease ends, and what is left of it is killed.
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		if pooled(s) {
 			if err := poolFailed(tx, s, cause); err != nil {
 				return err
@@ -203,10 +203,10 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case t.action == actHalt && !sandbox.IsRetryable(cause):
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		return bury(tx, s, cannotBeKept)
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
 		return e.vanish(tx, s, cause, out.life)
@@ -222,13 +222,13 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			return err
 		}
 	}
-	s.Attempts++
-	s.LastError = cause.Error()
-	s.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Attempts)))
+	s.Schedule.Attempts++
+	s.Schedule.LastError = cause.Error()
+	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Schedule.Attempts)))
 	restartFailed(s, tx.Now, code)
 	e.log.Warn("leasing: step failed and will be tried again", about(s),
-		"action", t.action, "attempt", s.Attempts, "error", cause)
-	if t.action == actKill && s.Attempts == 1 {
+		"action", t.action, "attempt", s.Schedule.Attempts, "error", cause)
+	if t.action == actKill && s.Schedule.Attempts == 1 {
 		return tx.AppendSandboxEvent(s, sandbox.EventDeleteFailed, map[string]any{"code": code, "error": cause.Error()})
 	}
 	return nil
@@ -239,16 +239,16 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if s.Desired == ledger.Gone {
 		return nil
 	}
-	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
-	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
+	s.Desired, s.Schedule.DueAt, s.Schedule.Attempts = ledger.Gone, tx.Now, 0
+	s.Ending.By, s.Ending.Reason, s.Ending.At = end.by, end.reason, end.at
 	if x := e.backends[s.Backend]; x != nil && end.by != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
 		s.ObservedAt = x.lastThere(s, tx.Now) // no survey looks at it any more
 	}
 	var err error
-	if s.KeptUntil, err = keptUntil(tx, s, end); err != nil {
+	if s.Ending.KeptUntil, err = keptUntil(tx, s, end); err != nil {
 		return err
 	}
-	if s.KeptUntil != 0 { // what is not kept is gone soon, and says so then
+	if s.Ending.KeptUntil != 0 { // what is not kept is gone soon, and says so then
 		if err := tx.StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
 			return err
 		}

@@ -120,7 +120,7 @@ func (v *survey) recordReadings(tx *ledger.Tx) error {
 // and only if no later one was kept meanwhile; else nil is returned.
 func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbox, error) {
 	s, err := mustSandbox(tx, sandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.CPUMark {
+	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark {
 		return nil, err
 	}
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.AddCPU(s, cpu) })

@@ -399,7 +399,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	m.Helper()
 	generations := int64(0)
-	endedItself := s.EndedBy == sandbox.EndedByVanished
+	endedItself := s.Ending.By == sandbox.EndedByVanished
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations

@@ -157,12 +157,12 @@ func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
 	if !live(s, held, now) || want == actWake && usable(s, now) {
 		return 0
 	}
-	if s.ClaimedUntil > now {
-		return s.ClaimedUntil
+	if s.Claim.Until > now {
+		return s.Claim.Until
 	}
 	next, _, _ := decide(s, held, now)
-	if next != actNone && insteadOf(next, want, s, held, now) == next && s.DueAt > now {
-		return s.DueAt
+	if next != actNone && insteadOf(next, want, s, held, now) == next && s.Schedule.DueAt > now {
+		return s.Schedule.DueAt
 	}
 	return 0
 }
@@ -211,8 +211,8 @@ func (u *use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end note) (o
 		owed = u.unseen && u.engine.oweRenewal(tx, s)
 		return owed, touch(tx, s)
 	}
-	if s.Attempts == 0 && s.ClaimedUntil <= tx.Now {
-		s.DueAt = min(s.DueAt, tx.Now) // without the hold it may be due
+	if s.Schedule.Attempts == 0 && s.Claim.Until <= tx.Now {
+		s.Schedule.DueAt = min(s.Schedule.DueAt, tx.Now) // without the hold it may be due
 	}
 	return false, nil
 }
@@ -235,7 +235,7 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 		case !live(s, held, tx.Now):
 			explained = errEnded(s, held, tx.Now)
 		case isDown(s):
-			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, its processes are not", s.Lease(), cause, s.ErrorMessage)
+			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, its processes are not", s.Lease(), cause, s.Standing.ErrorMessage)
 		}
 		return err
 	})

@@ -71,7 +71,7 @@ func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action
 		if err != nil || s.Retired != nil {
 			return err
 		}
-		if s.ClaimedUntil > tx.Now {
+		if s.Claim.Until > tx.Now {
 			return errClaimed
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) (err error) {
@@ -95,7 +95,7 @@ func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action
 // claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
 // nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
 func (e *Engine) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time, want action) (t *task, away, err error) {
-	if s.KeptUntil <= tx.Now {
+	if s.Ending.KeptUntil <= tx.Now {
 		if err := bury(tx, s, endOfPostMortem); err != nil {
 			return nil, nil, err
 		}
@@ -110,16 +110,16 @@ func (e *Engine) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time, w
 	wanted := insteadOf(next, want, s, held, tx.Now)
 	switch {
 	case wanted == actNone: // a step that failed and is not wanted any more is not at hand
-		s.DueAt, s.Attempts, s.LastError, s.Claim = due, 0, "", ""
+		s.Schedule.DueAt, s.Schedule.Attempts, s.Schedule.LastError, s.Claim.Token = due, 0, "", ""
 		return nil, nil, nil
-	case wanted == next && s.DueAt > tx.Now:
+	case wanted == next && s.Schedule.DueAt > tx.Now:
 		return nil, nil, nil // it waits for a retry
 	}
 	if away := e.answers(s.Backend, s.Instance); away != nil {
 		return nil, away, nil
 	}
 	if wanted == actSleep {
-		s.StopReason = stopReason(s, next)
+		s.Standing.StopReason = stopReason(s, next)
 	}
 	t, err = e.take(tx, s, wanted)
 	return t, nil, err
@@ -140,9 +140,9 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 
 // reserve puts a claim on a row.
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
-	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
-	s.Claim, s.ClaimedFor = t.claim, string(a)
-	s.ClaimedUntil = tx.Now.Add(ledger.SpanOf(claimTTL))
+	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim.Token != "" || s.Schedule.Attempts > 0, began: tx.Now}
+	s.Claim.Token, s.Claim.For = t.claim, string(a)
+	s.Claim.Until = tx.Now.Add(ledger.SpanOf(claimTTL))
 	var err error
 	if !t.again {
 		err = tellBeginning(tx, s, a)
@@ -389,7 +389,7 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 		if err != nil || isDone {
 			return err
 		}
-		if s.ClaimedUntil <= now && s.DueAt <= now {
+		if s.Claim.Until <= now && s.Schedule.DueAt <= now {
 			if err := e.Work(ctx, sandboxID); err != nil {
 				return err
 			}
@@ -401,10 +401,10 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 			}
 			continue
 		}
-		if s.ClaimedUntil <= now && s.Attempts > 0 {
-			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.LastError, s.DueAt.Time().Format(time.RFC3339))
+		if s.Claim.Until <= now && s.Schedule.Attempts > 0 {
+			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
 		}
-		if err := e.pause(ctx, changed, max(s.ClaimedUntil, s.DueAt)); err != nil {
+		if err := e.pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,8 @@ func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) erro
 		return sandbox.Errorf(sandbox.Internal, "event %s of sandbox %s is appended outside of an update", t, s.ID)
 	}
 	s.LastSequence++
-	if next := s.Stands.After(t); next != s.Stands {
-		s.Stands, s.ChangedAt = next, tx.Now
+	if next := s.Standing.State.After(t); next != s.Standing.State {
+		s.Standing.State, s.Standing.Since = next, tx.Now
 	}
 	return tx.append(&Event{
 		EnvironmentID: s.EnvironmentID, LeaseID: s.Lease(), SandboxID: s.ID,

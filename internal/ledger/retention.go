@@ -36,9 +36,14 @@ func (Retirement) TableName() string { return "retired_sandboxes" }
 // sandbox returns the row as far as it is known.
 func (r *Retirement) sandbox() *Sandbox {
 	s := &Sandbox{
-		ID: r.ID, Generation: r.Generation, EnvironmentID: r.EnvironmentID, Owner: r.Owner, LedgerID: r.LedgerID,
-		Desired: Gone, Phase: sandbox.PhaseGone, LeasedAt: r.LeasedAt, EndedAt: r.EndedAt, EndedBy: r.EndedBy,
-		DestroyedAt: r.DestroyedAt, Stands: sandbox.SandboxDeleted, ChangedAt: r.DestroyedAt, LastSequence: r.LastSequence, DueAt: Never, ExpiryConditions: []string{}, Retired: r,
+		ID: r.ID, EnvironmentID: r.EnvironmentID,
+		Tenure:  Tenure{Generation: r.Generation, Owner: r.Owner, LeasedAt: r.LeasedAt},
+		Terms:   Terms{ExpiryConditions: []string{}},
+		Origin:  Origin{LedgerID: r.LedgerID},
+		Desired: Gone, Phase: sandbox.PhaseGone,
+		Standing: Standing{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
+		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, DestroyedAt: r.DestroyedAt},
+		Schedule: Schedule{DueAt: Never}, LastSequence: r.LastSequence, Retired: r,
 	}
 	if r.LeaseID != "" {
 		s.LeaseID = &r.LeaseID
@@ -166,8 +171,8 @@ func (tx *Tx) retirements(rows []Sandbox, events []removedEvent, costs map[strin
 		s := &rows[i]
 		kept[i] = Retirement{
 			ID: s.ID, LeaseID: s.Lease(), Generation: s.Generation, EnvironmentID: s.EnvironmentID, Owner: s.Owner,
-			LedgerID: s.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
-			EndedAt: s.EndedAt, EndedBy: s.EndedBy, DestroyedAt: s.DestroyedAt, RetiredAt: tx.Now, Cost: costs[s.ID],
+			LedgerID: s.Origin.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
+			EndedAt: s.Ending.At, EndedBy: s.Ending.By, DestroyedAt: s.Ending.DestroyedAt, RetiredAt: tx.Now, Cost: costs[s.ID],
 		}
 	}
 	return &kept
@@ -222,7 +227,7 @@ func (tx *Tx) RetireEnvironments(before Time, limit int) (int64, error) {
 	for i := range rows {
 		row := &rows[i]
 		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend}
-		row.EndedConditions, row.PoolError, row.RetiredAt = []string{}, "", tx.Now
+		row.Ended.Conditions, row.Pool.Error, row.RetiredAt = []string{}, "", tx.Now
 		if err := tx.save(row); err != nil {
 			return 0, err
 		}

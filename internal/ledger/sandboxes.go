@@ -41,7 +41,7 @@ var saveEndings = bulk{
 func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
 		s := *row
-		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt, s.KeptUntil, s.ObservedAt)
+		return append(list, s.ID, s.Desired, s.Schedule.DueAt, s.Schedule.Attempts, s.Ending.By, s.Ending.Reason, s.Ending.At, s.LastSequence, s.Standing.State, s.Standing.Since, s.Ending.KeptUntil, s.ObservedAt)
 	})
 	return err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// State is where the state of one sandbox's /data stands.
-type State struct {
+// Snapshot says where the saving of a sandbox's /data stands. Without a Key none is saved.
+type Snapshot struct {
 	// Spec holds as it was when the generation began; its scope never changes.
 	Spec *sandbox.StateSpec `gorm:"serializer:json"`
 	// Key says whose state it is, Role what the sandbox is to it: "" before its first step. Namespace is that of the
@@ -67,7 +67,7 @@ func (tx *Tx) StateHolder(key string) (*Sandbox, error) {
 }
 
 // Awaited is the key whose holder a sandbox waits for that is waiting.
-func (s *State) Awaited() string { return cmp.Or(s.Source, s.Key) }
+func (s *Snapshot) Awaited() string { return cmp.Or(s.Source, s.Key) }
 
 // WakeStateWaiters makes the sandboxes due that wait for the state of a key.
 func (tx *Tx) WakeStateWaiters(key string) error {

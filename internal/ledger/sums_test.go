@@ -111,7 +111,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 			if (turn+i)%2 == 1 {
 				state = sandbox.PhaseAsleep
 			}
-			s.CPUMark = 0
+			s.Meter.CPUMark = 0
 			err = errors.Join(tx.AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err

@@ -112,8 +112,8 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 	}
 	s, err := tx.Sandbox("s1")
 	must(err)
-	if s.State.Key != "did:plc:ann" || s.State.Role != sandbox.RoleHolder || len(s.State.Namespace) != 0 || s.State.Source != "" {
-		t.Errorf("a living sandbox keeps %+v", s.State)
+	if s.Snapshot.Key != "did:plc:ann" || s.Snapshot.Role != sandbox.RoleHolder || len(s.Snapshot.Namespace) != 0 || s.Snapshot.Source != "" {
+		t.Errorf("a living sandbox keeps %+v", s.Snapshot)
 	}
 	events, err := tx.Events(sandbox.EventFilter{})
 	must(err)

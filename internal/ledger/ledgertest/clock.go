@@ -92,7 +92,7 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		row := Sandbox(tx, "catan-7", 1)
 		id = row.ID
 		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.SpanOf(ttl), ledger.SpanOf(24*ttl)
-		row.ReadyAt, row.DueAt = tx.Now, tx.Now.Add(row.TTL)
+		row.ReadyAt, row.Schedule.DueAt = tx.Now, tx.Now.Add(row.TTL)
 		if err := tx.CreateSandbox(row); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 			return err
 		}
 		got := map[string]time.Duration{
-			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.DueAt.Time().Sub(tx.Now.Time()),
+			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.Schedule.DueAt.Time().Sub(tx.Now.Time()),
 			"hold": held.Time().Sub(tx.Now.Time()),
 		}
 		for what, d := range got {
@@ -146,7 +146,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
 			t.Errorf("%v were used, want %v", d, used)
 		}
-		if claimed := row.ClaimedUntil; claimed != 0 {
+		if claimed := row.Claim.Until; claimed != 0 {
 			t.Errorf("claimed until %v, want never claimed", claimed)
 		}
 		return nil

@@ -79,18 +79,20 @@ func read(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
 func Environment(tx *ledger.Tx, id string) error {
 	return tx.CreateEnvironment(&ledger.Environment{ID: id, Owner: "test", Type: sandbox.TypeCustom, Backend: sandbox.Docker,
 		Instance: "engine", Spec: sandbox.EnvironmentSpec{}.WithDefaults(), Status: sandbox.EnvironmentOpen,
-		EndedConditions: []string{}, OpenedAt: tx.Now, CreatedAt: tx.Now})
+		Ended: ledger.EnvironmentEnd{Conditions: []string{}}, OpenedAt: tx.Now, CreatedAt: tx.Now})
 }
 
 // Sandbox returns a row of a lease's generation that is due.
 func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbox {
 	lease := sandbox.LeaseID("did:plc:ann", environment)
 	return &ledger.Sandbox{
-		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), LeaseID: &lease, Generation: generation, EnvironmentID: environment,
-		EnvironmentType: sandbox.TypeCustom, AgentDID: "did:plc:ann", Owner: "test", Backend: sandbox.Docker, Instance: "engine",
-		Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024, Network: sandbox.NetworkNone,
-		Env: map[string]string{}, SleepMode: sandbox.SleepPause, TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"},
-		Desired: ledger.Present, Phase: sandbox.PhasePending, Stands: sandbox.SandboxPending, LeasedAt: tx.Now, LastActivity: tx.Now, DueAt: tx.Now,
+		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), EnvironmentID: environment, Backend: sandbox.Docker, Instance: "engine",
+		Container: ledger.Container{EnvironmentType: sandbox.TypeCustom, Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024,
+			Network: sandbox.NetworkNone, Env: map[string]string{}, SleepMode: sandbox.SleepPause},
+		Tenure:  ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
+		Terms:   ledger.Terms{TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}},
+		Desired: ledger.Present, Phase: sandbox.PhasePending, Standing: ledger.Standing{State: sandbox.SandboxPending},
+		Schedule: ledger.Schedule{DueAt: tx.Now},
 	}
 }
 
@@ -250,9 +252,9 @@ func (s suite) impossibleStates(t *testing.T) {
 	for name, spoil := range map[string]func(*ledger.Sandbox){
 		"gone but wanted":             func(r *ledger.Sandbox) { r.Phase = sandbox.PhaseGone },
 		"unwanted without a reason":   func(r *ledger.Sandbox) { r.Desired = ledger.Gone },
-		"wanted with an end":          func(r *ledger.Sandbox) { r.EndedBy = sandbox.EndedByTTL },
+		"wanted with an end":          func(r *ledger.Sandbox) { r.Ending.By = sandbox.EndedByTTL },
 		"unknown phase":               func(r *ledger.Sandbox) { r.Phase = "sleeping" },
-		"unknown reason":              func(r *ledger.Sandbox) { r.Desired, r.EndedBy = ledger.Gone, "boredom" },
+		"unknown reason":              func(r *ledger.Sandbox) { r.Desired, r.Ending.By = ledger.Gone, "boredom" },
 		"of an environment not there": func(r *ledger.Sandbox) { r.EnvironmentID = "nowhere" },
 	} {
 		err := store.Write(t.Context(), func(tx *ledger.Tx) error {
@@ -316,7 +318,7 @@ func (s suite) due(t *testing.T) {
 	var row *ledger.Sandbox
 	write(t, store, func(tx *ledger.Tx) error {
 		row = Sandbox(tx, "e", 1)
-		row.DueAt = tx.Now.Add(5e6)
+		row.Schedule.DueAt = tx.Now.Add(5e6)
 		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	look := func(instance string, want int, next ledger.Time) {
@@ -330,17 +332,17 @@ func (s suite) due(t *testing.T) {
 			return errors.Join(err, err2)
 		})
 	}
-	look("engine", 0, row.DueAt)
+	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
-	look("engine", 1, row.DueAt)
+	look("engine", 1, row.Schedule.DueAt)
 	look("another engine", 0, ledger.Never)
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
-			row.Claim, row.ClaimedUntil = "c", tx.Now.Add(1e6)
+			row.Claim.Token, row.Claim.Until = "c", tx.Now.Add(1e6)
 			return nil
 		})
 	})
-	look("engine", 0, row.ClaimedUntil)
+	look("engine", 0, row.Claim.Until)
 	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
 	now = now.Add(2 * time.Second)
 	look("engine", 0, ledger.At(now.Add(time.Second)))
@@ -348,12 +350,12 @@ func (s suite) due(t *testing.T) {
 	look("engine", 1, ledger.At(now.Add(-time.Second)))
 	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
 		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
-			row.ClaimedUntil = 0
+			row.Claim.Until = 0
 			return nil
 		})
 		return errors.Join(err, tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
 	})
-	look("engine", 1, row.DueAt)
+	look("engine", 1, row.Schedule.DueAt)
 }
 
 func (s suite) drift(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // destroyed makes a sandbox that was used for a time, with this many events, and is gone.
 func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, error) {
 	row := Sandbox(tx, "catan-7", generation)
-	row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+	row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
 	if err := tx.CreateSandbox(row); err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 			return err
 		}
 		return tx.UpdateRow(gone, func(gone *ledger.Sandbox) error {
-			gone.LedgerID = "another"
+			gone.Origin.LedgerID = "another"
 			return nil
 		})
 	})
@@ -70,12 +70,12 @@ func (s suite) retiring(t *testing.T) {
 			return err
 		}
 		if row.Retired == nil || row.Retired.Cost != 42 || row.Lease() != gone.Lease() || row.AgentDID != gone.AgentDID || row.Generation != 1 ||
-			row.Phase != sandbox.PhaseGone || row.EndedBy != gone.EndedBy || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
+			row.Phase != sandbox.PhaseGone || row.Ending.By != gone.Ending.By || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
 			t.Errorf("of %+v is left %+v", gone, row)
 		}
 		periods, err := tx.PeriodsOf([]string{gone.ID, kept.ID})
 		since, err2 := tx.DetailSince()
-		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.DestroyedAt+1 {
+		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.Ending.DestroyedAt+1 {
 			t.Errorf("the periods %+v are left, and detail since %d", periods, since)
 		}
 		events, err3 := tx.Events(sandbox.EventFilter{})

@@ -29,7 +29,7 @@ func (s suite) saving(t *testing.T) {
 			return err
 		}
 		err = tx.UpdateRow(row, func(row *ledger.Sandbox) error {
-			row.Attempts, row.LastError, row.Env = 3, "it failed", env
+			row.Schedule.Attempts, row.Schedule.LastError, row.Env = 3, "it failed", env
 			return nil
 		})
 		if err != nil {
@@ -37,7 +37,7 @@ func (s suite) saving(t *testing.T) {
 		}
 		refused, err := tx.Part(func(tx *ledger.Tx) error {
 			err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
-				row.Attempts = 4
+				row.Schedule.Attempts = 4
 				return nil
 			})
 			return errors.Join(err, errors.New("no"))
@@ -46,7 +46,7 @@ func (s suite) saving(t *testing.T) {
 			t.Errorf("the part failed with %v, %v", refused, err)
 		}
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
-			row.LastError = ""
+			row.Schedule.LastError = ""
 			return nil // the row is stored as it stands in memory: the part's undoing did not change it
 		})
 	})
@@ -55,21 +55,21 @@ func (s suite) saving(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if row.Attempts != 4 || row.LastError != "" || !maps.Equal(row.Env, env) {
-			t.Errorf("the row has %d attempts, the error %q and the variables %v", row.Attempts, row.LastError, row.Env)
+		if row.Schedule.Attempts != 4 || row.Schedule.LastError != "" || !maps.Equal(row.Env, env) {
+			t.Errorf("the row has %d attempts, the error %q and the variables %v", row.Schedule.Attempts, row.Schedule.LastError, row.Env)
 		}
 		return nil
 	})
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.Update(id, func(row *ledger.Sandbox) error {
-			row.Attempts = 5
+			row.Schedule.Attempts = 5
 			return tx.Observed([]string{id})
 		})
 	})
 	read(t, store, func(tx *ledger.Tx) error {
 		row, err := tx.Sandbox(id)
-		if err == nil && (row.ObservedAt == 0 || row.Attempts != 5) {
-			t.Errorf("a save of another column took what was observed: %d, %d attempts", row.ObservedAt, row.Attempts)
+		if err == nil && (row.ObservedAt == 0 || row.Schedule.Attempts != 5) {
+			t.Errorf("a save of another column took what was observed: %d, %d attempts", row.ObservedAt, row.Schedule.Attempts)
 		}
 		return err
 	})
@@ -120,9 +120,9 @@ func (s suite) updating(t *testing.T) {
 		err := tx.CreateSandbox(other)
 		for range 2 {
 			err = errors.Join(err, tx.Update(id, func(row *ledger.Sandbox) error {
-				row.Attempts++
+				row.Schedule.Attempts++
 				return tx.Update(other.ID, func(other *ledger.Sandbox) error {
-					other.Attempts++
+					other.Schedule.Attempts++
 					return nil
 				})
 			}))
@@ -132,8 +132,8 @@ func (s suite) updating(t *testing.T) {
 	read(t, store, func(tx *ledger.Tx) error {
 		rows, err := tx.LiveSandboxes("game")
 		for _, row := range rows {
-			if row.Attempts != 2 || row.Owner != "test" {
-				t.Errorf("sandbox %s of %s was updated %d times, want 2", row.ID, row.Owner, row.Attempts)
+			if row.Schedule.Attempts != 2 || row.Owner != "test" {
+				t.Errorf("sandbox %s of %s was updated %d times, want 2", row.ID, row.Owner, row.Schedule.Attempts)
 			}
 		}
 		return err
