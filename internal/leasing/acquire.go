@@ -268,7 +268,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		Desired:   ledger.Present, Phase: sandbox.PhasePending, Schedule: ledger.Schedule{DueAt: now},
 	}
 	if leaseID != nil {
-		keepState(s, spec.State, a.Tenant.StateNamespace())
+		s.Snapshot = ledger.NewSnapshot(spec.State, a.AgentDID, in.ID, a.Tenant.StateNamespace())
 	}
 	return s
 }
@@ -309,7 +309,7 @@ func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), AsOf: e.store.Now(), Config: config,
-		Limits: limitsOf(s), ExpiryConditions: s.ExpiryConditions,
+		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
 	}
 }
 

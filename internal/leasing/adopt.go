@@ -197,21 +197,29 @@ func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbo
 	// Which token has leased it is not known: its state goes no further than its environment.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
 	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
-	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
-	if o.LedgerID != f.engine.store.ID() {
-		s.Origin.LedgerID = o.LedgerID
-	}
+	s.ID, s.Container = o.SandboxID, s.Container.Found(o)
 	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
 	}
-	if f.fromPool() {
-		s.Origin.PooledAt = s.LeasedAt
+	s.Origin = f.origin(s.LeasedAt)
+	if end := s.Origin.HardDeadline; end > 0 {
+		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(end-s.LeasedAt))
 	}
-	if s.Origin.HardDeadline = ledger.At(o.Deadline); s.Origin.HardDeadline > 0 {
-		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.Origin.HardDeadline-s.LeasedAt))
-	}
-	s.ReadyAt, s.ObservedAt, s.Meter.Incarnation, s.Meter.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.reading.CPUTime)
+	s.ReadyAt, s.ObservedAt = now, now
+	s.Meter = ledger.Meter{Incarnation: o.Incarnation, CPUMark: ledger.SpanOf(f.used.reading.CPUTime)}
 	return s
+}
+
+// origin says where the sandbox comes from, which was made at a moment.
+func (f *foundling) origin(made ledger.Time) ledger.Origin {
+	origin := ledger.Origin{HardDeadline: ledger.At(f.seen.Deadline)}
+	if f.seen.LedgerID != f.engine.store.ID() {
+		origin.LedgerID = f.seen.LedgerID
+	}
+	if f.fromPool() {
+		origin.PooledAt = made
+	}
+	return origin
 }
 
 // take stores the row. Usage counts from now on.
@@ -220,7 +228,7 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if f.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
-	s.Standing.State, s.Standing.Since = standsAs(f.seen.State), tx.Now
+	s.Standing = ledger.Standing{State: standsAs(f.seen.State), Since: tx.Now}
 	if phase == sandbox.PhaseAsleep {
 		s.Standing.StopReason = sandbox.StopOutside
 	}

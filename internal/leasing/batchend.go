@@ -57,9 +57,7 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 			return err
 		}
 		next.BatchID = s.BatchID
-		if env.Spec.State != nil {
-			keepState(next, env.Spec.State, s.Snapshot.Namespace)
-		}
+		next.Snapshot = ledger.NewSnapshot(env.Spec.State, next.AgentDID, next.EnvironmentID, s.Snapshot.Namespace)
 		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
 		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {
 			return err

@@ -215,8 +215,8 @@ func (m *match) all() error {
 	m.closed = true
 	tx := m.batch.tx
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.Status, env.Ended.By, env.Ended.At = sandbox.EnvironmentClosed, c.Type, tx.Now
-		env.Ended.Conditions = append(env.Ended.Conditions, c.Type)
+		env.Status = sandbox.EnvironmentClosed
+		env.Ended = ledger.EnvironmentEnd{Conditions: append(env.Ended.Conditions, c.Type), By: c.Type, At: tx.Now}
 		return tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
 	})
 }

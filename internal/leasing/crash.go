@@ -22,18 +22,15 @@ const (
 func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
-		if s.Crash.Since == 0 || ranLongEnough(s, at) {
-			s.Crash.Since, s.Crash.Count = tx.Now, 0
-		}
-		s.Crash.Count++
+		s.Crash.Add(ranLongEnough(s, at), tx.Now)
 		s.Schedule.DueAt = restartAt(s, tx.Now)
 	}
 	if err := loseProcesses(tx, s, "its sandbox stopped"); err != nil {
 		return err
 	}
-	s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+	s.Schedule.Succeed()
 	s.Standing.StopReason = sandbox.StopCrashed
-	s.Standing.ErrorCode, s.Standing.ErrorMessage = whyStopped(o)
+	s.Standing.Fail(whyStopped(o))
 	err := e.enterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, map[string]any{
 		"reason": s.Standing.StopReason, "error_code": s.Standing.ErrorCode, "error_message": s.Standing.ErrorMessage})
 	switch {
@@ -114,7 +111,8 @@ func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if s.Crash.Since == 0 && s.Standing.ErrorCode == "" {
 		return nil
 	}
-	s.Crash.Since, s.Crash.Count, s.Standing.ErrorCode, s.Standing.ErrorMessage = 0, 0, "", ""
+	s.Crash = ledger.Crash{}
+	s.Standing.Recover()
 	open, err := tx.OpenDriftOf([]string{s.ID})
 	for _, f := range open[s.ID] {
 		if err == nil && f.Field == "state" {

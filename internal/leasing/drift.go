@@ -26,7 +26,7 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 // observable reports whether a row says something that a look could contradict. While somebody works
 // on it, it does not; a claim that ran out is nobody's.
 func observable(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.Claim.Until <= now && !interrupted(s, now)
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) && !interrupted(s, now)
 }
 
 // look returns whether all was as the ledger has it; only differences are written.

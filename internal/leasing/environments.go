@@ -153,7 +153,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		followState(s, p.State)
+		s.Snapshot.Follow(p.State)
 		e.followEnvironment(tx, s, p.EnvironmentSpec)
 		return nil
 	})
@@ -168,7 +168,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 			row.Epoch = p.Epoch
 		}
 		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
-		row.Pool.Failures, row.Pool.Error, row.Pool.DueAt = 0, "", 0
+		row.Pool = ledger.PoolFailures{}
 		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
 	})
 }
@@ -179,9 +179,9 @@ func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbo
 	if s.Desired != ledger.Present {
 		return
 	}
-	applied, before := s.Settings.Apply(spec), limitsOf(s)
-	s.TTL, s.SleepAfter, s.ExpiryConditions = ledger.SpanOf(applied.TTL), ledger.SpanOf(*applied.SleepAfter), applied.ExpiryConditions
-	if limitsOf(s) != before {
+	before := s.Terms.Limits()
+	s.Terms.Follow(spec)
+	if s.Terms.Limits() != before {
 		e.oweRenewal(tx, s)
 	}
 	s.Schedule.DueAt = tx.Now
@@ -279,7 +279,8 @@ func reopen(tx *ledger.Tx, row *ledger.Environment) error {
 	if row.Status != sandbox.EnvironmentClosed {
 		return nil
 	}
-	row.Status, row.Ended.Conditions, row.Ended.By, row.Ended.At, row.OpenedAt = sandbox.EnvironmentOpen, []string{}, "", 0, tx.Now
+	row.Status, row.OpenedAt = sandbox.EnvironmentOpen, tx.Now
+	row.Ended = ledger.EnvironmentEnd{Conditions: []string{}}
 	return tx.AppendEnvironmentEvent(row.ID, sandbox.EventEnvironmentReopened, nil)
 }
 

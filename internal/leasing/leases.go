@@ -119,7 +119,7 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 // touch records activity.
 func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 	s.LastActivity = tx.Now
-	if s.Claim.Until > tx.Now || s.Schedule.Attempts > 0 {
+	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
 		return nil // whoever works on it settles when it is due
 	}
 	held, err := tx.HeldUntil(s.ID)

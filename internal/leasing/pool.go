@@ -122,15 +122,20 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 // beginPooled makes the row of one more sandbox that waits.
 func (e *Engine) beginPooled(tx *ledger.Tx, env *ledger.Environment) error {
 	s := e.newSandbox(tx.Now, env, env.Spec, sandbox.Acquire{Owner: poolOwner}, nil, 0)
-	s.Origin.PooledAt, s.SleepAfter = tx.Now, poolSleepAfter(env.Spec.WarmPool)
-	// Whoever takes it, however late, still has the environment's whole max_lifetime before it.
-	s.TTL = ledger.SpanOf(env.Spec.WarmPool.TTL)
-	s.MaxLifetime = s.TTL + ledger.SpanOf(env.Spec.MaxLifetime)
-	s.Origin.HardDeadline = deadline(s)
+	s.Terms = poolTerms(s.Terms, env.Spec.WarmPool)
+	s.Origin = ledger.Origin{PooledAt: tx.Now, HardDeadline: deadline(s)}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": poolOwner}); err != nil {
 		return err
 	}
 	return tx.CreateSandbox(s)
+}
+
+// poolTerms are those of a sandbox that waits, by the terms of a lease. The lease that takes the sandbox, however late,
+// still has its whole max_lifetime.
+func poolTerms(t ledger.Terms, p *sandbox.WarmPool) ledger.Terms {
+	t.TTL, t.SleepAfter = ledger.SpanOf(p.TTL), poolSleepAfter(p)
+	t.MaxLifetime += t.TTL
+	return t
 }
 
 // poolPlan is what a pool needs.
@@ -267,7 +272,7 @@ func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
 		return err
 	}
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.Pool.Failures, env.Pool.Error, env.Pool.DueAt = 0, "", 0
+		env.Pool = ledger.PoolFailures{}
 		return nil
 	})
 }
@@ -280,9 +285,8 @@ func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 		return err
 	}
 	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
-		env.Pool.Failures++
-		env.Pool.Error = cause.Error()
-		env.Pool.DueAt = tx.Now.Add(ledger.SpanOf(backoff(env.Pool.Failures)))
+		n := env.Pool.Failures + 1
+		env.Pool = ledger.PoolFailures{Failures: n, Error: cause.Error(), DueAt: tx.Now.Add(ledger.SpanOf(backoff(n)))}
 		return nil
 	})
 }
@@ -326,11 +330,9 @@ func takeFromPool(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return err
 	}
-	s.LeaseID, s.Generation, s.AgentDID, s.Owner, s.BatchID = want.LeaseID, want.Generation, want.AgentDID, want.Owner, want.BatchID
-	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
-	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
-	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.Schedule.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
-	s.Schedule.Attempts, s.Schedule.LastError, s.Snapshot, s.PostStart = 0, "", want.Snapshot, want.PostStart
+	s.Tenure, s.Terms, s.Snapshot = want.Tenure, want.Terms, want.Snapshot
+	s.Phase = sandbox.PhasePending
+	s.Schedule.Reset(tx.Now)
 	return nil
 }
 
@@ -340,7 +342,7 @@ func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment
 	var awake *ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
-		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.Claim.Until > now || s.Schedule.Attempts > 0 ||
+		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.Claim.Holds(now) || s.Schedule.Attempts > 0 ||
 			now.Add(want.MaxLifetime) > s.Origin.HardDeadline {
 			continue
 		}

@@ -50,7 +50,8 @@ func bury(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	if !isKept(s) {
 		return nil
 	}
-	s.Ending.KeptUntil, s.Schedule.DueAt, s.Schedule.Attempts = 0, tx.Now, 0
+	s.Ending.KeptUntil = 0
+	s.Schedule.Restart(tx.Now)
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
 }
 
@@ -71,7 +72,7 @@ func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
 			switch {
-			case !isHalted(now) || now.Claim.Until > tx.Now:
+			case !isHalted(now) || now.Claim.Holds(tx.Now):
 				return nil
 			case absent:
 				return bury(tx, now, noLongerThere)

@@ -318,7 +318,7 @@ func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
 
 // isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
 func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Claim.For == string(actSleep) && s.Claim.Until > now && s.SleepMode == sandbox.SleepStop
+	return s.Claim.For == string(actSleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
 }
 
 // startAfterPause has a process started again, the later the more starts did not last.

@@ -119,8 +119,7 @@ func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.In
 }
 
 func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.Incarnation) error {
-	if i.Number > s.Meter.Incarnation {
-		s.Meter.Incarnation, s.Meter.CPUMark = i.Number, 0
+	if s.Meter.Begins(i) {
 		counted, err := tx.LastUsed(s.ID)
 		if err != nil {
 			return err

@@ -15,11 +15,6 @@ import (
 // backend has put to rest is one that nobody had worked on, and rests. The ledger alone ends leases: where a
 // renewal was lost, what its backend has ended is told of it, and starts again.
 
-// limitsOf are a sandbox's for its backend.
-func limitsOf(s *ledger.Sandbox) sandbox.Limits {
-	return sandbox.Limits{TTL: s.TTL.Duration(), SleepAfter: s.SleepAfter.Duration()}
-}
-
 // keepsTime reports whether a sandbox's backend does, or nobody here knows.
 func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
 	x := e.backends[s.Backend]
@@ -32,8 +27,8 @@ func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !e.keepsTime(s) {
 		return false
 	}
-	s.Pending.Renewal = max(tx.Now, s.Pending.Renewal+1)
-	if s.Claim.Until <= tx.Now && s.Schedule.Attempts == 0 {
+	s.Pending.NeedRenewal(tx.Now)
+	if !s.Claim.Holds(tx.Now) && s.Schedule.Attempts == 0 {
 		s.Schedule.DueAt = tx.Now
 	}
 	return true
@@ -72,7 +67,7 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	obs, err := x.Renew(ctx, h, limitsOf(&t.row))
+	obs, err := x.Renew(ctx, h, t.row.Terms.Limits())
 	if err == nil && rests(&t.row, obs) {
 		out.rest = &obs
 	}
@@ -82,10 +77,7 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 
 // settleRenewed notes that a backend was told what it was owed when the step began.
 func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *sandbox.Observation) error {
-	if s.Pending.Renewal == t.row.Pending.Renewal {
-		s.Pending.Renewal = 0
-	}
-	s.Pending.RenewedAt = t.began
+	s.Pending.GotRenewal(t.row.Pending, t.began)
 	if rest == nil || s.Phase != sandbox.PhaseAwake {
 		return nil
 	}
@@ -105,6 +97,6 @@ func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observat
 	}
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	s.Standing.StopReason = cmp.Or(s.Standing.StopReason, o.Rest)
-	s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+	s.Schedule.Succeed()
 	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.Standing.StopReason})
 }

@@ -69,7 +69,7 @@ func keepSecrets(tx *ledger.Tx, p sandbox.PutEnvironment, sealed map[string][]by
 	}
 	rows = slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return s.Desired != ledger.Present })
 	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		s.Pending.Secrets = max(tx.Now, s.Pending.Secrets+1)
+		s.Pending.NeedSecrets(tx.Now)
 		if s.Schedule.Attempts == 0 {
 			s.Schedule.DueAt = tx.Now
 		}
@@ -124,9 +124,7 @@ func (e *Engine) wake(ctx context.Context, x *backend, t *task) error {
 func settleSecrets(s *ledger.Sandbox, t *task) {
 	switch t.action {
 	case actSpawn, actAssign, actWake, actThaw, actDeliver:
-		if s.Pending.Secrets == t.row.Pending.Secrets {
-			s.Pending.Secrets = 0
-		}
+		s.Pending.GotSecrets(t.row.Pending)
 	}
 }
 
@@ -137,7 +135,8 @@ func owe(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	have, err := tx.Secrets(s.EnvironmentID)
 	if err == nil && len(have) > 0 {
-		s.Pending.Secrets, s.Schedule.DueAt = max(tx.Now, s.Pending.Secrets+1), tx.Now
+		s.Pending.NeedSecrets(tx.Now)
+		s.Schedule.DueAt = tx.Now
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 
 // settleStep records a step's outcome on its sandbox.
 func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.Claim.For, s.Claim.Until = "", 0
+	s.Claim.End()
 	if out.attested > 0 {
 		if err := tx.Witnessed(s.Instance, out.attested); err != nil {
 			return err
@@ -85,7 +85,7 @@ func scheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
 }
 
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+	s.Schedule.Succeed()
 	settleSecrets(s, t)
 	if t.action != actKill { // gone is not seen
 		s.ObservedAt = tx.Now
@@ -115,7 +115,7 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case actAssign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop && !t.awake {
-			startedAnew(s)
+			s.Meter.Restart()
 		}
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
@@ -126,10 +126,10 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
 		if t.row.Standing.State == sandbox.SandboxStopped {
-			startedAnew(s)
+			s.Meter.Restart()
 		}
 		if s.Standing.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
-			s.Crash.Since, s.Crash.Count = tx.Now, 0
+			s.Crash = ledger.Crash{Since: tx.Now}
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
@@ -159,13 +159,6 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			return err
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
-	}
-}
-
-// startedAnew notes that the backend's count of CPU time began anew. Where starts are counted, its record has told.
-func startedAnew(s *ledger.Sandbox) {
-	if s.Meter.Incarnation == 0 {
-		s.Meter.CPUMark = 0
 	}
 }
 
@@ -222,8 +215,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			return err
 		}
 	}
-	s.Schedule.Attempts++
-	s.Schedule.LastError = cause.Error()
+	s.Schedule.Fail(cause)
 	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Schedule.Attempts)))
 	restartFailed(s, tx.Now, code)
 	e.log.Warn("leasing: step failed and will be tried again", about(s),
@@ -239,16 +231,15 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if s.Desired == ledger.Gone {
 		return nil
 	}
-	s.Desired, s.Schedule.DueAt, s.Schedule.Attempts = ledger.Gone, tx.Now, 0
-	s.Ending.By, s.Ending.Reason, s.Ending.At = end.by, end.reason, end.at
+	kept, err := keptUntil(tx, s, end)
+	if err != nil {
+		return err
+	}
+	s.End(ledger.Ending{At: end.at, By: end.by, Reason: end.reason, KeptUntil: kept}, tx.Now)
 	if x := e.backends[s.Backend]; x != nil && end.by != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
 		s.ObservedAt = x.lastThere(s, tx.Now) // no survey looks at it any more
 	}
-	var err error
-	if s.Ending.KeptUntil, err = keptUntil(tx, s, end); err != nil {
-		return err
-	}
-	if s.Ending.KeptUntil != 0 { // what is not kept is gone soon, and says so then
+	if kept != 0 { // what is not kept is gone soon, and says so then
 		if err := tx.StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
 			return err
 		}

@@ -10,12 +10,9 @@ import (
 // Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
 
 func standing(s *ledger.Sandbox, now ledger.Time) sandbox.Standing {
-	is := sandbox.Standing{SandboxState: s.Standing.State, StateChangedAt: s.Standing.Since.Time(), ErrorCode: s.Standing.ErrorCode, ErrorMessage: s.Standing.ErrorMessage}
+	is := s.Standing.Domain()
 	if s.Desired == ledger.Present && ranLongEnough(s, now) { // also where nobody has noted it yet
 		is.ErrorCode, is.ErrorMessage = "", ""
-	}
-	if is.SandboxState == sandbox.SandboxAsleep || is.SandboxState == sandbox.SandboxStopped {
-		is.StopReason = s.Standing.StopReason
 	}
 	return is
 }
@@ -66,7 +63,7 @@ func restEvent(mode sandbox.SleepMode) sandbox.EventType {
 // tellEnd appends the events of a lease's end. What failed is told so first.
 func tellEnd(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if end.code != "" {
-		s.Standing.ErrorCode, s.Standing.ErrorMessage = end.code, end.reason
+		s.Standing.Fail(end.code, end.reason)
 		if err := tx.AppendSandboxEvent(s, sandbox.EventFailed, map[string]any{"error_code": end.code, "error_message": end.reason}); err != nil {
 			return err
 		}

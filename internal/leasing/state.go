@@ -37,44 +37,21 @@ const (
 // uploading is what a save is claimed for once its sandbox is thawed: others may use it again.
 const uploading = "upload"
 
-// holdsState reports whether a sandbox's state is saved.
-func holdsState(s *ledger.Sandbox) bool { return s.Snapshot.Role == sandbox.RoleHolder }
-
 // mustSave reports whether a sandbox that is to go is saved first. Where nothing ever was ready there
 // is nothing of anybody's.
-func mustSave(s *ledger.Sandbox) bool { return holdsState(s) && s.ReadyAt != 0 }
-
-// unsaved reports whether changes are known that are not saved.
-func unsaved(s *ledger.Sandbox) bool {
-	return holdsState(s) && s.Snapshot.ChangedAt > s.Snapshot.SavedAt
-}
-
-// untried reports whether no save was tried since the last known change.
-func untried(s *ledger.Sandbox) bool { return unsaved(s) && s.Snapshot.ChangedAt > s.Snapshot.TriedAt }
-
-// noteChange records that /data may have changed. That is later than what is being saved, and than
-// what was, however coarse the clock is.
-func noteChange(s *ledger.Sandbox, now ledger.Time) {
-	if !holdsState(s) {
-		return
-	}
-	s.Snapshot.ChangedAt = max(now, s.Snapshot.TriedAt+1)
-	if s.Claim.Until > now {
-		s.Snapshot.ChangedAt++
-	}
-}
+func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt != 0 }
 
 // checkpointAt is when the changes of a living sandbox are saved, Never when none are to be. What was
 // refused for good is not tried again before it has changed.
 func checkpointAt(s *ledger.Sandbox) ledger.Time {
 	st := &s.Snapshot
-	if !unsaved(s) || *st.Spec.CheckpointEvery == 0 {
+	if !s.Snapshot.Unsaved() || *st.Spec.CheckpointEvery == 0 {
 		return ledger.Never
 	}
 	pace := ledger.SpanOf(*st.Spec.CheckpointEvery)
 	if st.ErrorCode != "" {
 		pace = max(pace, ledger.SpanOf(failedCheckpointPace))
-		if !untried(s) && st.ErrorCode == sandbox.Invalid {
+		if !s.Snapshot.Untried() && st.ErrorCode == sandbox.Invalid {
 			return ledger.Never
 		}
 	}
@@ -87,7 +64,7 @@ func checkpointAt(s *ledger.Sandbox) ledger.Time {
 // restStep is the step by which a sandbox goes to sleep: before its memory is lost, what it changed
 // is saved. That is tried once, and a sandbox whose state cannot be saved sleeps nonetheless.
 func restStep(s *ledger.Sandbox) action {
-	if s.SleepMode == sandbox.SleepStop && untried(s) {
+	if s.SleepMode == sandbox.SleepStop && s.Snapshot.Untried() {
 		return actSave
 	}
 	return actSleep
@@ -95,31 +72,13 @@ func restStep(s *ledger.Sandbox) action {
 
 // interrupted reports whether somebody died who had frozen a sandbox that is to be awake.
 func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Phase == sandbox.PhaseAwake && s.Claim.For == string(actSave) && s.Claim.Until <= now
+	return s.Phase == sandbox.PhaseAwake && s.Claim.For == string(actSave) && !s.Claim.Holds(now)
 }
 
 // usable reports whether commands can be run in a sandbox now.
 func usable(s *ledger.Sandbox, now ledger.Time) bool {
-	claimed := s.Claim.Until > now && s.Claim.For != uploading
+	claimed := s.Claim.Holds(now) && s.Claim.For != uploading
 	return s.Phase == sandbox.PhaseAwake && s.Pending.Secrets == 0 && !claimed && !interrupted(s, now)
-}
-
-// keepState has a new generation keep state as its environment does, in the namespace of who leases.
-func keepState(s *ledger.Sandbox, spec *sandbox.StateSpec, n sandbox.StateNamespace) {
-	if spec != nil {
-		s.Snapshot = ledger.Snapshot{Spec: spec, Namespace: n, Key: spec.Key(s.AgentDID, s.EnvironmentID, n)}
-	}
-}
-
-// followState gives a sandbox its environment's changed limits, an ended one too: a larger size
-// limit, or discard, ends its waiting. Whose state it is was fixed when the generation began.
-func followState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
-	if spec == nil || s.Snapshot.Key == "" {
-		return
-	}
-	changed := *spec
-	changed.Scope = s.Snapshot.Spec.Scope
-	s.Snapshot.Spec = &changed
 }
 
 // takeState gives a sandbox its role before its first step, and reports false when it has to wait.
@@ -216,12 +175,11 @@ func beginsWith(tx *ledger.Tx, st *ledger.Snapshot) (*ledger.SavedState, error) 
 
 // waitForState makes a sandbox wait until another one's state is saved.
 func waitForState(tx *ledger.Tx, s, holder *ledger.Sandbox) {
-	st := &s.Snapshot
-	st.Role = sandbox.RoleWaiting
-	st.Error = fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
+	why := fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
 	if holder.Snapshot.FailingSince != 0 {
-		st.Error += ", which fails: " + holder.Snapshot.Error
+		why += ", which fails: " + holder.Snapshot.Error
 	}
+	s.Snapshot.Wait(why)
 	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
 }
 
@@ -239,7 +197,7 @@ func settleRestored(tx *ledger.Tx, s *ledger.Sandbox, from *sandbox.SavedState) 
 
 // holderAwaited returns the sandbox for whose state another one waits, nil when that does not.
 func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
-	if s.Snapshot.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.Claim.Until > tx.Now {
+	if s.Snapshot.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.Claim.Holds(tx.Now) {
 		return nil, nil
 	}
 	return tx.StateHolder(s.Snapshot.Awaited())
@@ -249,7 +207,7 @@ func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
 // or waits while others do. Errors: Unavailable once it is known that this takes long.
 func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
 	now := ledger.At(e.now())
-	isFree := holder.Claim.Until <= now
+	isFree := !holder.Claim.Holds(now)
 	switch {
 	case isFree && holder.Schedule.DueAt <= now:
 		if err := e.Work(ctx, holder.ID); ctx.Err() != nil {
@@ -266,7 +224,7 @@ func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, chan
 
 // letStateGo ends a sandbox's hold on its state, and wakes the sandboxes that wait for it.
 func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error {
-	if !holdsState(s) {
+	if !s.Snapshot.Holds() {
 		return nil
 	}
 	s.Snapshot.Role = role
@@ -275,7 +233,7 @@ func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error 
 
 // loseState records that what a sandbox changed since it was saved last cannot be saved any more.
 func loseState(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
-	if !holdsState(s) {
+	if !s.Snapshot.Holds() {
 		return nil
 	}
 	data := map[string]any{"key": s.Snapshot.Key, "reason": why}
@@ -291,7 +249,7 @@ func loseState(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 
 // vanishedState ends the hold of a sandbox that is no longer there: what was saved last stands.
 func vanishedState(tx *ledger.Tx, s *ledger.Sandbox) error {
-	if unsaved(s) {
+	if s.Snapshot.Unsaved() {
 		return loseState(tx, s, "the sandbox vanished before it could be saved")
 	}
 	return letStateGo(tx, s, sandbox.RoleDone)
@@ -313,7 +271,7 @@ func (e *Engine) adoptState(tx *ledger.Tx, s *ledger.Sandbox) error {
 // settleSaved publishes what a save stored.
 func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) error {
 	st := &s.Snapshot
-	if !holdsState(s) { // it was given up meanwhile: the object stays doomed
+	if !s.Snapshot.Holds() { // it was given up meanwhile: the object stays doomed
 		return nil
 	}
 	row := &ledger.SavedState{
@@ -323,7 +281,7 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 	if err := tx.PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
 		return err
 	}
-	st.SavedAt, st.TriedAt, st.FailingSince, st.Error, st.ErrorCode = t.began, t.began, 0, "", ""
+	st.Save(t.began)
 	data := map[string]any{"key": st.Key, "sha256": a.SHA256, "bytes": a.Bytes, "unpacked_bytes": a.Size, "files": a.Files, "last": t.last()}
 	if a.Skipped > 0 {
 		data["skipped"] = a.Skipped
@@ -343,10 +301,7 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	}
 	code := sandbox.CodeOf(cause)
 	isNew := st.FailingSince == 0 || t.last() && s.Schedule.Attempts == 0
-	if st.FailingSince == 0 {
-		st.FailingSince = tx.Now
-	}
-	st.TriedAt, st.Error, st.ErrorCode = t.began, cause.Error(), code
+	st.Fail(cause, t.began, tx.Now)
 	if isNew {
 		data := map[string]any{"key": st.Key, "code": code, "error": cause.Error(), "last": t.last()}
 		if err := tx.AppendSandboxEvent(s, sandbox.EventStateSaveFailed, data); err != nil {
@@ -357,15 +312,14 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		e.log.Warn("leasing: a checkpoint failed", about(s), "error", cause)
 		return nil
 	}
-	s.Schedule.LastError = cause.Error()
-	s.Schedule.Attempts++
+	s.Schedule.Fail(cause)
 	switch {
 	case code == sandbox.NotFound:
-		s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+		s.Schedule.Succeed()
 		return vanishedState(tx, s)
 	case out.unread && sandbox.IsRetryable(cause): // its backend is away: it could not be destroyed either
 	case givesUp(s, tx.Now):
-		s.Schedule.Attempts, s.Schedule.LastError = 0, ""
+		s.Schedule.Succeed()
 		return loseState(tx, s, fmt.Sprintf("it could not be saved (%s) and is given up: %s", st.Spec.OnPersistFailure, cause))
 	}
 	s.Schedule.DueAt = min(tx.Now.Add(ledger.SpanOf(backoff(s.Schedule.Attempts))), max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(firstRetry))))
@@ -399,10 +353,10 @@ func leaseState(s *ledger.Sandbox) *sandbox.LeaseState {
 	if l.Role == "" {
 		l.Role = sandbox.RoleWaiting
 	}
-	if unsaved(s) {
+	if s.Snapshot.Unsaved() {
 		l.UnsavedSince = max(st.SavedAt, s.ReadyAt).Time()
 	}
-	if s.Desired == ledger.Gone && holdsState(s) && st.FailingSince != 0 {
+	if s.Desired == ledger.Gone && s.Snapshot.Holds() && st.FailingSince != 0 {
 		l.GivesUpAt = givesUpAt(s).Time()
 	}
 	return l

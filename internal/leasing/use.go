@@ -157,7 +157,7 @@ func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
 	if !live(s, held, now) || want == actWake && usable(s, now) {
 		return 0
 	}
-	if s.Claim.Until > now {
+	if s.Claim.Holds(now) {
 		return s.Claim.Until
 	}
 	next, _, _ := decide(s, held, now)
@@ -205,13 +205,13 @@ func (u *use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end note) (o
 		s.ObservedAt = tx.Now
 	}
 	if u.changes {
-		noteChange(s, tx.Now)
+		s.Snapshot.Change(tx.Now, s.Claim.Holds(tx.Now))
 	}
 	if succeeded && s.Desired == ledger.Present {
 		owed = u.unseen && u.engine.oweRenewal(tx, s)
 		return owed, touch(tx, s)
 	}
-	if s.Schedule.Attempts == 0 && s.Claim.Until <= tx.Now {
+	if s.Schedule.Attempts == 0 && !s.Claim.Holds(tx.Now) {
 		s.Schedule.DueAt = min(s.Schedule.DueAt, tx.Now) // without the hold it may be due
 	}
 	return false, nil

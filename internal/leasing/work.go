@@ -71,7 +71,7 @@ func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action
 		if err != nil || s.Retired != nil {
 			return err
 		}
-		if s.Claim.Until > tx.Now {
+		if s.Claim.Holds(tx.Now) {
 			return errClaimed
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) (err error) {
@@ -110,7 +110,8 @@ func (e *Engine) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time, w
 	wanted := insteadOf(next, want, s, held, tx.Now)
 	switch {
 	case wanted == actNone: // a step that failed and is not wanted any more is not at hand
-		s.Schedule.DueAt, s.Schedule.Attempts, s.Schedule.LastError, s.Claim.Token = due, 0, "", ""
+		s.Schedule.Reset(due)
+		s.Claim.Token = ""
 		return nil, nil, nil
 	case wanted == next && s.Schedule.DueAt > tx.Now:
 		return nil, nil, nil // it waits for a retry
@@ -141,8 +142,7 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 // reserve puts a claim on a row.
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
 	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim.Token != "" || s.Schedule.Attempts > 0, began: tx.Now}
-	s.Claim.Token, s.Claim.For = t.claim, string(a)
-	s.Claim.Until = tx.Now.Add(ledger.SpanOf(claimTTL))
+	s.Claim = ledger.Claim{Token: t.claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(claimTTL))}
 	var err error
 	if !t.again {
 		err = tellBeginning(tx, s, a)
@@ -389,7 +389,7 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 		if err != nil || isDone {
 			return err
 		}
-		if s.Claim.Until <= now && s.Schedule.DueAt <= now {
+		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
 			if err := e.Work(ctx, sandboxID); err != nil {
 				return err
 			}
@@ -401,7 +401,7 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 			}
 			continue
 		}
-		if s.Claim.Until <= now && s.Schedule.Attempts > 0 {
+		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
 			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
 		}
 		if err := e.pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {

@@ -16,9 +16,7 @@ func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) erro
 		return sandbox.Errorf(sandbox.Internal, "event %s of sandbox %s is appended outside of an update", t, s.ID)
 	}
 	s.LastSequence++
-	if next := s.Standing.State.After(t); next != s.Standing.State {
-		s.Standing.State, s.Standing.Since = next, tx.Now
-	}
+	s.Standing.Follow(t, tx.Now)
 	return tx.append(&Event{
 		EnvironmentID: s.EnvironmentID, LeaseID: s.Lease(), SandboxID: s.ID,
 		Generation: s.Generation, Sequence: s.LastSequence, Type: t,

@@ -99,6 +99,9 @@ type EnvironmentClaim struct {
 	Until Time   `gorm:"column:claimed_until"`
 }
 
+// Holds reports whether the claim holds at a moment.
+func (c *EnvironmentClaim) Holds(now Time) bool { return c.Until > now }
+
 // Lease is a row of leases.
 type Lease struct {
 	ID            string `gorm:"primaryKey"`

@@ -31,6 +31,63 @@ type Snapshot struct {
 	ErrorCode    sandbox.Code
 }
 
+// NewSnapshot returns the snapshot of a new generation, which belongs to the namespace of the token that leased. A nil
+// spec saves nothing.
+func NewSnapshot(spec *sandbox.StateSpec, agentDID, environmentID string, n sandbox.StateNamespace) Snapshot {
+	if spec == nil {
+		return Snapshot{}
+	}
+	return Snapshot{Spec: spec, Namespace: n, Key: spec.Key(agentDID, environmentID, n)}
+}
+
+// Follow applies an environment's changed limits, also after the lease has ended: a larger size limit, or discard, ends
+// a wait. The scope was fixed when the generation began.
+func (s *Snapshot) Follow(spec *sandbox.StateSpec) {
+	if spec == nil || s.Key == "" {
+		return
+	}
+	changed := *spec
+	changed.Scope = s.Spec.Scope
+	s.Spec = &changed
+}
+
+// Holds reports whether the sandbox is the one that saves under its key.
+func (s *Snapshot) Holds() bool { return s.Role == sandbox.RoleHolder }
+
+// Unsaved reports whether changes are known that are not saved.
+func (s *Snapshot) Unsaved() bool { return s.Holds() && s.ChangedAt > s.SavedAt }
+
+// Untried reports whether no save was tried since the last known change.
+func (s *Snapshot) Untried() bool { return s.Unsaved() && s.ChangedAt > s.TriedAt }
+
+// Change notes that /data may have changed. That is later than every save so far, however coarse the clock is. saving
+// says that another one may be under way.
+func (s *Snapshot) Change(now Time, saving bool) {
+	if !s.Holds() {
+		return
+	}
+	s.ChangedAt = max(now, s.TriedAt+1)
+	if saving {
+		s.ChangedAt++
+	}
+}
+
+// Save notes that the changes up to a moment are saved.
+func (s *Snapshot) Save(at Time) {
+	s.SavedAt, s.TriedAt, s.FailingSince, s.Error, s.ErrorCode = at, at, 0, "", ""
+}
+
+// Fail notes that a save failed that began at a moment.
+func (s *Snapshot) Fail(cause error, began, now Time) {
+	if s.FailingSince == 0 {
+		s.FailingSince = now
+	}
+	s.TriedAt, s.Error, s.ErrorCode = began, cause.Error(), sandbox.CodeOf(cause)
+}
+
+// Wait makes the sandbox wait for another one's last save.
+func (s *Snapshot) Wait(why string) { s.Role, s.Error = sandbox.RoleWaiting, why }
+
 // SavedState is a row of saved_states: the last published state of a key.
 type SavedState struct {
 	Key           string `gorm:"primaryKey"`

@@ -62,11 +62,7 @@ func (tx *Tx) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 // AddCPU adds a raw reading of CPU time since the sandbox last started to its open period, within an update of the
 // sandbox. A reading below the last one is of a new start.
 func (tx *Tx) AddCPU(s *Sandbox, reading Span) error {
-	used := reading - s.Meter.CPUMark
-	if used < 0 {
-		used = reading
-	}
-	s.Meter.CPUMark = reading
+	used := s.Meter.Read(reading)
 	if used == 0 {
 		return nil
 	}
