@@ -201,7 +201,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err := e.answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
-	generation, err := tx.NextGeneration(env.Instance, last)
+	generation, err := tx.Witnesses().NextGeneration(env.Instance, last)
 	if err != nil {
 		return nil, err
 	}

@@ -248,7 +248,7 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if err != nil {
 		return err
 	}
-	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || f.fromPool() {
+	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || f.fromPool() {
 		return err
 	}
 	return tx.BeginGeneration(l, s)

@@ -179,7 +179,7 @@ func (b *bill) use() {
 	b.pass(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
 	b.write(func(tx *ledger.Tx) error {
 		book := rapid.SampledFrom(billBooks).Draw(b.T, "book")
-		row, err := tx.KeepPriceBook(sandbox.Docker, book)
+		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -190,12 +190,12 @@ func (b *bill) use() {
 			}
 			if !b.noCPU {
 				s.Meter.CPUMark = 0
-				if err := tx.AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+				if err := tx.Accounting().AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
 					return err
 				}
 			}
 			state := rapid.SampledFrom([]sandbox.Phase{sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone}).Draw(b.T, "state")
-			if err := tx.EnterState(s, state, tx.Now, row); err != nil {
+			if err := tx.Accounting().EnterState(s, state, tx.Now, row); err != nil {
 				return err
 			}
 		}
@@ -312,7 +312,7 @@ func (b *bill) periods(q sandbox.CostQuery) (periods []ledger.UsagePeriod) {
 		}
 	}
 	err := b.store.Read(b.Context(), func(tx *ledger.Tx) (err error) {
-		periods, err = tx.PeriodsOf(ids)
+		periods, err = tx.Accounting().PeriodsOf(ids)
 		return err
 	})
 	if err != nil {

@@ -113,10 +113,10 @@ func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	s.Crash = ledger.Crash{}
 	s.Standing.Recover()
-	open, err := tx.OpenDriftOf([]string{s.ID})
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
 	for _, f := range open[s.ID] {
 		if err == nil && f.Field == "state" {
-			err = tx.ResolveFinding(f.ID, "it was started again and runs")
+			err = tx.Findings().ResolveFinding(f.ID, "it was started again and runs")
 		}
 	}
 	return err

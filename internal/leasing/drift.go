@@ -93,7 +93,7 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 
 func (e *Engine) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		found, err := tx.OpenDriftOf([]string{sandboxID})
+		found, err := tx.Findings().OpenDriftOf([]string{sandboxID})
 		open = len(found) > 0
 		return err
 	})
@@ -179,7 +179,7 @@ func restState(s *ledger.Sandbox) sandbox.State {
 // record keeps differences as findings, resolves what is as expected again, and follows the
 // backend where a sandbox rests, was woken, or died.
 func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, differences []difference) error {
-	open, err := tx.OpenDriftOf([]string{s.ID})
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 		if how == "" {
 			continue
 		}
-		if err := tx.ResolveFinding(f.ID, how); err != nil {
+		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 }
 
 func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, d difference) error {
-	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
 		Field: d.field, Expected: d.expected, Observed: d.observed,
 	})

@@ -55,7 +55,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 			err = e.changeEnvironment(tx, row, p, instance)
 		}
 		if err == nil && x.witness != nil {
-			err = tx.IssueWitness(instance)
+			err = tx.Witnesses().IssueWitness(instance)
 		}
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func (e *Engine) takeInventory(ctx context.Context, b sandbox.Backend) (*invento
 	}
 	v.objects, v.unlisted = x.Leftovers(bounded, e.store.ID())
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		v.open, err = tx.OpenDrift(v.instance)
+		v.open, err = tx.Findings().OpenDrift(v.instance)
 		return err
 	})
 	for _, o := range v.listed {

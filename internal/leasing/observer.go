@@ -69,7 +69,7 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
 			return err
 		}
-		if c.Kept, err = tx.KeptSum(ledger.KeptOfLedger, ""); err != nil {
+		if c.Kept, err = tx.Commands().KeptSum(ledger.KeptOfLedger, ""); err != nil {
 			return err
 		}
 		ended, err := tx.OldestEnded()

@@ -59,7 +59,7 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 	t.began = max(tx.Now, s.Snapshot.ChangedAt) // what is known to have changed is read
 	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
 	s.Schedule.DueAt = tx.Now // should its process die, it is thawed at once
-	err = tx.DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
+	err = tx.Snapshots().DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
 	if err != nil {
 		<-e.saving
 		return nil, err
@@ -293,7 +293,7 @@ func (e *Engine) CollectStates(ctx context.Context) error {
 	for {
 		var due []string
 		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			due, err = tx.DueObjects(collectBatch)
+			due, err = tx.Snapshots().DueObjects(collectBatch)
 			return err
 		})
 		if err != nil || len(due) == 0 {
@@ -323,5 +323,5 @@ func (e *Engine) deleteObjects(ctx context.Context, objects []string) error {
 	if len(gone) == 0 {
 		return err
 	}
-	return errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.ForgetObjects(gone) }))
+	return errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Snapshots().ForgetObjects(gone) }))
 }

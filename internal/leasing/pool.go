@@ -327,7 +327,7 @@ func findInPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*
 // takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned.
 func takeFromPool(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
-	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
+	if err := tx.Accounting().EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return err
 	}
 	s.Tenure, s.Terms, s.Snapshot = want.Tenure, want.Terms, want.Snapshot

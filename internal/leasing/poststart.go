@@ -37,7 +37,7 @@ func postStartHasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if !runsPostStart(s) {
 		return false, nil
 	}
-	x, err := tx.Exec(sandbox.PostStartID(s.ID, 0))
+	x, err := tx.Commands().Exec(sandbox.PostStartID(s.ID, 0))
 	return x != nil, err
 }
 
@@ -91,7 +91,7 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 		case s.Desired == ledger.Gone:
 			return sandbox.Errorf(sandbox.Failed, "sandbox %s: its lease ended before post_start[%d] was run", s.ID, n)
 		}
-		known, err := tx.Exec(req.ID)
+		known, err := tx.Commands().Exec(req.ID)
 		switch {
 		case err != nil:
 			return err

@@ -29,7 +29,7 @@ func declareProcesses(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.Proce
 		}
 		rows = append(rows, ledger.NewProcess(s, p, true, tx.Now))
 	}
-	return tx.CreateProcesses(rows)
+	return tx.Commands().CreateProcesses(rows)
 }
 
 // startsAgain reports whether a process is started again that its sandbox has lost.
@@ -39,7 +39,7 @@ func startsAgain(p *ledger.Process) bool {
 
 // loseProcesses notes that a sandbox was stopped, and its processes with it.
 func loseProcesses(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
-	rows, err := tx.Processes(s.ID)
+	rows, err := tx.Commands().Processes(s.ID)
 	for i := range rows {
 		p := &rows[i]
 		// One that a stop asked to end may have been quicker to say that it has.
@@ -48,7 +48,7 @@ func loseProcesses(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 			continue
 		}
 		loseProcess(p, tx.Now, why)
-		err = tx.SaveProcess(p)
+		err = tx.Commands().SaveProcess(p)
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (e *Engine) TendProcesses(ctx context.Context) (next time.Time, err error) 
 		return next, err
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		at, err := tx.NextProcess()
+		at, err := tx.Commands().NextProcess()
 		if err == nil && at != ledger.Never {
 			next = at.Time()
 		}
@@ -102,7 +102,7 @@ func (e *Engine) TendProcesses(ctx context.Context) (next time.Time, err error) 
 func (e *Engine) tend(ctx context.Context, sandboxID string) error {
 	var due []ledger.Process
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		due, err = tx.DueProcesses(e.inReach(), sandboxID, tendBatch)
+		due, err = tx.Commands().DueProcesses(e.inReach(), sandboxID, tendBatch)
 		return err
 	})
 	for i := range due {
@@ -122,7 +122,7 @@ func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error 
 		if err != nil {
 			return err
 		}
-		p, err := tx.Process(sandboxID, name)
+		p, err := tx.Commands().Process(sandboxID, name)
 		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone || isStopping(s, tx.Now) {
 			return err
 		}
@@ -161,7 +161,7 @@ func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process
 		}
 	}
 	r.row, r.box = *p, *s
-	return r, tx.SaveProcess(p)
+	return r, tx.Commands().SaveProcess(p)
 }
 
 // begin follows the process in the background, until it has ended or somebody else does.
@@ -226,7 +226,7 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 func (r *processRun) isOurs() bool {
 	e, ours := r.engine, false
 	err := e.store.Read(e.life, func(tx *ledger.Tx) error {
-		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
 		ours = err == nil && r.isStill(p)
 		return err
 	})
@@ -254,7 +254,7 @@ func goesOn(err error) bool {
 func (r *processRun) leave() {
 	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
 		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(heartbeatEvery))
-		return tx.SaveProcess(p)
+		return tx.Commands().SaveProcess(p)
 	})
 }
 
@@ -262,7 +262,7 @@ func (r *processRun) leave() {
 func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error) {
 	e := r.engine
 	err := e.store.Write(e.life, func(tx *ledger.Tx) error {
-		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
 		if err != nil || !r.isStill(p) {
 			return err
 		}
@@ -280,7 +280,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
 			p.State, p.DueAt, p.Lost, p.Error = sandbox.ProcessPending, tx.Now.Add(ledger.SpanOf(heartbeatEvery)), true, ""
 		}
-		return tx.SaveProcess(p)
+		return tx.Commands().SaveProcess(p)
 	}
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error = tx.Now, res.ExitCode, ledger.Flag(res.OOMKilled), ""
 	kind, data := sandbox.EventProcessExited, map[string]any{"name": p.Name, "start": p.Starts}
@@ -308,7 +308,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
 		return err
 	}
-	return tx.SaveProcess(p)
+	return tx.Commands().SaveProcess(p)
 }
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.

@@ -120,7 +120,7 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at
-		_, err := tx.KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		return errors.Join(err, ledgertest.Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	if err != nil {

@@ -85,7 +85,7 @@ func (b *bill) destroySome() {
 		for _, s := range b.sandboxes[len(b.sandboxes)-n:] {
 			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
-				return tx.EnterState(s, sandbox.PhaseGone, tx.Now, nil)
+				return tx.Accounting().EnterState(s, sandbox.PhaseGone, tx.Now, nil)
 			}))
 		}
 		return err

@@ -41,7 +41,7 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
 	s.Claim.End()
 	if out.attested > 0 {
-		if err := tx.Witnessed(s.Instance, out.attested); err != nil {
+		if err := tx.Witnesses().Witnessed(s.Instance, out.attested); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outco
 		s.Claim.For = string(actSave) // as if its process had died
 	}
 	if out.sampled {
-		if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
 			return err
 		}
 	}
@@ -149,13 +149,13 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		if err := endExecs(tx, s); err != nil {
 			return err
 		}
-		if err := tx.StopProcesses(s.ID, "its sandbox was destroyed"); err != nil {
+		if err := tx.Commands().StopProcesses(s.ID, "its sandbox was destroyed"); err != nil {
 			return err
 		}
 		if err := tx.RemoveHolds(s.ID); err != nil {
 			return err
 		}
-		if err := tx.ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
+		if err := tx.Findings().ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
 			return err
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
@@ -240,7 +240,7 @@ func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 		s.ObservedAt = x.lastThere(s, tx.Now) // no survey looks at it any more
 	}
 	if kept != 0 { // what is not kept is gone soon, and says so then
-		if err := tx.StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
+		if err := tx.Commands().StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l life) e
 	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
 		end.code, end.reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
 	}
-	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
 		Instance: s.Instance, Expected: string(s.Phase), Observed: observed,
 	})
@@ -271,7 +271,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l life) e
 	if !l.removedAt.IsZero() {
 		s.ObservedAt = l.until(s, tx.Now)
 	}
-	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
+	if err := tx.Accounting().EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
 	return e.endLease(tx, s, end)

@@ -113,7 +113,7 @@ func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 // stateHolder returns the sandbox that holds the state of a key, nil when none does, and whether its lease lives. One
 // that has ended and never had anything of its own holds it no longer.
 func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool, err error) {
-	if holder, err = tx.StateHolder(key); err != nil || holder == nil {
+	if holder, err = tx.Snapshots().StateHolder(key); err != nil || holder == nil {
 		return nil, false, err
 	}
 	held, err := tx.HeldUntil(holder.ID)
@@ -133,12 +133,12 @@ func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool
 // with none; and the ended sandbox that has yet to save it, nil when none has.
 func stateSource(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.Sandbox, err error) {
 	st := &s.Snapshot
-	own, err := tx.SavedState(st.Key)
+	own, err := tx.Snapshots().SavedState(st.Key)
 	if err != nil || own != nil {
 		return "", nil, err
 	}
 	for _, key := range st.Spec.Sources(s.AgentDID, s.EnvironmentID, st.Namespace) {
-		holder, err := tx.StateHolder(key)
+		holder, err := tx.Snapshots().StateHolder(key)
 		if err != nil {
 			return "", nil, err
 		}
@@ -156,7 +156,7 @@ func stateSource(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.S
 // allowedState returns what is saved under a key, nil when there is nothing or it was saved in an environment that
 // the tokens of a namespace may not touch.
 func allowedState(tx *ledger.Tx, key string, n sandbox.StateNamespace) (*ledger.SavedState, error) {
-	saved, err := tx.SavedState(key)
+	saved, err := tx.Snapshots().SavedState(key)
 	if err != nil || saved == nil || !n.Allows(saved.EnvironmentID) {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func allowedState(tx *ledger.Tx, key string, n sandbox.StateNamespace) (*ledger.
 // beginsWith returns the state that a sandbox begins with, nil for none. Since its source was chosen, an environment
 // may have saved there that is not allowed.
 func beginsWith(tx *ledger.Tx, st *ledger.Snapshot) (*ledger.SavedState, error) {
-	saved, err := tx.SavedState(st.Key)
+	saved, err := tx.Snapshots().SavedState(st.Key)
 	if err != nil || saved != nil || st.Source == "" {
 		return saved, err
 	}
@@ -200,7 +200,7 @@ func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
 	if s.Snapshot.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.Claim.Holds(tx.Now) {
 		return nil, nil
 	}
-	return tx.StateHolder(s.Snapshot.Awaited())
+	return tx.Snapshots().StateHolder(s.Snapshot.Awaited())
 }
 
 // awaitState works toward the moment at which a sandbox may begin that waits for another one's state,
@@ -228,7 +228,7 @@ func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error 
 		return nil
 	}
 	s.Snapshot.Role = role
-	return tx.WakeStateWaiters(s.Snapshot.Key)
+	return tx.Snapshots().WakeStateWaiters(s.Snapshot.Key)
 }
 
 // loseState records that what a sandbox changed since it was saved last cannot be saved any more.
@@ -278,7 +278,7 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 		Key: st.Key, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Generation: s.Generation,
 		SavedAt: t.began, Object: a.Object, SHA256: a.SHA256, Bytes: a.Bytes, UnpackedBytes: a.Size, Files: a.Files, Skipped: a.Skipped,
 	}
-	if err := tx.PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
+	if err := tx.Snapshots().PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
 		return err
 	}
 	st.Save(t.began)

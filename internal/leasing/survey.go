@@ -113,7 +113,7 @@ func (v *survey) recordReadings(tx *ledger.Tx) error {
 			samples = append(samples, r)
 		}
 	}
-	return tx.KeepUsageSamples(samples, usageApart)
+	return tx.Accounting().KeepUsageSamples(samples, usageApart)
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
@@ -123,7 +123,7 @@ func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbo
 	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark {
 		return nil, err
 	}
-	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.AddCPU(s, cpu) })
+	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
 }
 
 // sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is

@@ -42,7 +42,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
-	drift, err := tx.OpenDriftOf(ids)
+	drift, err := tx.Findings().OpenDriftOf(ids)
 	if err != nil {
 		return nil, err
 	}

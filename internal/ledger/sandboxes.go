@@ -13,12 +13,12 @@ func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	if err != nil || s != nil {
 		return s, err
 	}
-	return tx.retired(id)
+	return tx.Retention().retired(id)
 }
 
 // CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
 func (tx *Tx) CreateSandbox(s *Sandbox) error {
-	old, err := tx.retired(s.ID)
+	old, err := tx.Retention().retired(s.ID)
 	if err != nil {
 		return err
 	}

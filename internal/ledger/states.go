@@ -119,28 +119,28 @@ type DoomedObject struct {
 }
 
 // StateHolder returns the sandbox that holds the state of a key, nil when none does.
-func (tx *Tx) StateHolder(key string) (*Sandbox, error) {
-	return first[Sandbox](tx, "state_role = 'holder' AND state_key = ?", key)
+func (repo Snapshots) StateHolder(key string) (*Sandbox, error) {
+	return first[Sandbox](repo.tx, "state_role = 'holder' AND state_key = ?", key)
 }
 
 // Awaited is the key whose holder a sandbox waits for that is waiting.
 func (s *Snapshot) Awaited() string { return cmp.Or(s.Source, s.Key) }
 
 // WakeStateWaiters makes the sandboxes due that wait for the state of a key.
-func (tx *Tx) WakeStateWaiters(key string) error {
-	_, err := rowCount("waking who waits for a state", tx.db.Model(&Sandbox{}).
-		Where("state_role = 'waiting' AND (state_key = ? OR state_source = ?) AND desired = 'present'", key, key).Update("due_at", tx.Now))
+func (repo Snapshots) WakeStateWaiters(key string) error {
+	_, err := rowCount("waking who waits for a state", repo.tx.db.Model(&Sandbox{}).
+		Where("state_role = 'waiting' AND (state_key = ? OR state_source = ?) AND desired = 'present'", key, key).Update("due_at", repo.tx.Now))
 	return err
 }
 
 // SavedState returns the last published state of a key, nil when there is none.
-func (tx *Tx) SavedState(key string) (*SavedState, error) {
-	return first[SavedState](tx, "key = ?", key)
+func (repo Snapshots) SavedState(key string) (*SavedState, error) {
+	return first[SavedState](repo.tx, "key = ?", key)
 }
 
 // SavedStates returns the saved states that a filter selects, by key.
-func (tx *Tx) SavedStates(f sandbox.StateFilter) ([]SavedState, error) {
-	q := tx.db.Order("key").Limit(pageSize(f.Limit))
+func (repo Snapshots) SavedStates(f sandbox.StateFilter) ([]SavedState, error) {
+	q := repo.tx.db.Order("key").Limit(pageSize(f.Limit))
 	if f.AgentDID != "" {
 		q = q.Where("agent_did = ?", f.AgentDID)
 	}
@@ -155,48 +155,48 @@ func (tx *Tx) SavedStates(f sandbox.StateFilter) ([]SavedState, error) {
 
 // PublishState makes a state, whose object is doomed until then, the last one of its key. What it
 // replaces is doomed from retireAt on. Errors: Conflict when the object may be deleted already.
-func (tx *Tx) PublishState(s *SavedState, retireAt Time) error {
-	saved, err := rowCount("publishing a state", tx.db.Delete(&DoomedObject{}, "object = ? AND delete_at > ?", s.Object, tx.Now))
+func (repo Snapshots) PublishState(s *SavedState, retireAt Time) error {
+	saved, err := rowCount("publishing a state", repo.tx.db.Delete(&DoomedObject{}, "object = ? AND delete_at > ?", s.Object, repo.tx.Now))
 	if err != nil {
 		return err
 	}
 	if saved == 0 {
 		return sandbox.Errorf(sandbox.Conflict, "object %s took too long to be saved and may be deleted by now", s.Object)
 	}
-	if err := tx.RemoveSavedState(s.Key, retireAt); err != nil {
+	if err := repo.tx.Snapshots().RemoveSavedState(s.Key, retireAt); err != nil {
 		return err
 	}
-	return tx.create(s)
+	return repo.tx.create(s)
 }
 
 // RemoveSavedState forgets the last state of a key, if there is one, and dooms its object.
-func (tx *Tx) RemoveSavedState(key string, deleteAt Time) error {
-	old, err := tx.SavedState(key)
+func (repo Snapshots) RemoveSavedState(key string, deleteAt Time) error {
+	old, err := repo.tx.Snapshots().SavedState(key)
 	if err != nil || old == nil {
 		return err
 	}
-	if err := tx.DoomObject(old.Object, deleteAt); err != nil {
+	if err := repo.tx.Snapshots().DoomObject(old.Object, deleteAt); err != nil {
 		return err
 	}
-	_, err = rowCount("forgetting a saved state", tx.db.Delete(&SavedState{}, "key = ?", key))
+	_, err = rowCount("forgetting a saved state", repo.tx.db.Delete(&SavedState{}, "key = ?", key))
 	return err
 }
 
 // DoomObject has an object deleted at a time, unless it is published before.
-func (tx *Tx) DoomObject(object string, deleteAt Time) error {
-	return unavailable("writing to the ledger", tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
+func (repo Snapshots) DoomObject(object string, deleteAt Time) error {
+	return unavailable("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
 		Create(&DoomedObject{Object: object, DeleteAt: deleteAt}).Error)
 }
 
 // DueObjects returns objects that are to be deleted now, the longest due first.
-func (tx *Tx) DueObjects(limit int) ([]string, error) {
+func (repo Snapshots) DueObjects(limit int) ([]string, error) {
 	var objects []string
-	err := tx.db.Model(&DoomedObject{}).Where("delete_at <= ?", tx.Now).Order("delete_at").Limit(limit).Pluck("object", &objects).Error
+	err := repo.tx.db.Model(&DoomedObject{}).Where("delete_at <= ?", repo.tx.Now).Order("delete_at").Limit(limit).Pluck("object", &objects).Error
 	return objects, unavailable("looking for objects to delete", err)
 }
 
 // ForgetObjects records that objects exist no more.
-func (tx *Tx) ForgetObjects(objects []string) error {
-	_, err := rowCount("forgetting deleted objects", tx.db.Delete(&DoomedObject{}, "object IN ?", objects))
+func (repo Snapshots) ForgetObjects(objects []string) error {
+	_, err := rowCount("forgetting deleted objects", repo.tx.db.Delete(&DoomedObject{}, "object IN ?", objects))
 	return err
 }

@@ -98,7 +98,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 	book := pricing.Cloudflare()
 	book.AsleepMemoryGiBSecond = sandbox.NanoUSD(turn / 5)
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
-		row, err := tx.KeepPriceBook(sandbox.Docker, book)
+		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 				state = sandbox.PhaseAsleep
 			}
 			s.Meter.CPUMark = 0
-			err = errors.Join(tx.AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.EnterState(s, state, tx.Now, row))
+			err = errors.Join(tx.Accounting().AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.Accounting().EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err
 			}

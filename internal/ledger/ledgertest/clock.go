@@ -99,14 +99,14 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
 			return err
 		}
-		if _, _, err := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
+		if _, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
 			return err
 		}
-		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		if err != nil {
 			return err
 		}
-		return tx.EnterState(row, sandbox.PhaseAwake, tx.Now, book)
+		return tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now, book)
 	})
 	return id
 }
@@ -123,7 +123,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if err != nil {
 			return err
 		}
-		period, err := tx.OpenPeriod(id)
+		period, err := tx.Accounting().OpenPeriod(id)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 				t.Errorf("%s: %v are left, want %v", what, d, left)
 			}
 		}
-		found, err := tx.OpenDrift(row.Instance)
+		found, err := tx.Findings().OpenDrift(row.Instance)
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%d findings are open, want one: %v", len(found), err)
 		}
