@@ -95,10 +95,10 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		if err := tx.SaveSecret(&ledger.EnvironmentSecret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}); err != nil {
 			return err
 		}
-		if err := tx.DoomObject("1/2/3.tar.zst", ledger.Never); err != nil {
+		if err := tx.Snapshots().DoomObject("1/2/3.tar.zst", ledger.Never); err != nil {
 			return err
 		}
-		return tx.PublishState(&ledger.SavedState{Key: "k", Object: "1/2/3.tar.zst"}, tx.Now)
+		return tx.Snapshots().PublishState(&ledger.SavedState{Key: "k", Object: "1/2/3.tar.zst"}, tx.Now)
 	})
 	if err != nil {
 		t.Fatal(err)

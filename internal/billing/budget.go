@@ -43,7 +43,7 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	if err != nil || use == nil {
 		return nil, err
 	}
-	sizes, err := tx.TimeLeft(env.ID, monthOf(tx.Now).to)
+	sizes, err := tx.Accounting().TimeLeft(env.ID, monthOf(tx.Now).to)
 	for _, l := range sizes { // each as long as all on average, and what that leaves
 		each, rest := l.Remaining/ledger.Span(l.N), l.Remaining%ledger.Span(l.N)
 		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
@@ -54,15 +54,15 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 
 // spent returns the gross cost of an environment in a month, so far.
 func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD, error) {
-	sum, err := tx.SpentInMonth(environmentID, monthName(dayOf(month.from)))
+	sum, err := tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from)))
 	if err != nil {
 		return 0, err
 	}
-	books, err := tx.PriceBooks()
+	books, err := tx.Accounting().PriceBooks()
 	if err != nil {
 		return 0, err
 	}
-	periods, err := tx.UnrolledUse(environmentID)
+	periods, err := tx.Accounting().UnrolledUse(environmentID)
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {

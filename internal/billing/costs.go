@@ -143,27 +143,27 @@ type costReader struct {
 // read collects what is counted by day, cut days, and what is not counted by day yet.
 func (r *costReader) read(tx *ledger.Tx) (err error) {
 	r.now, r.accounts = tx.Now, make(accounts)
-	since, err := tx.DetailSince()
+	since, err := tx.Accounting().DetailSince()
 	if err != nil {
 		return err
 	}
 	if err := r.window.check(since); err != nil {
 		return err
 	}
-	if r.books, err = tx.PriceBooks(); err != nil {
+	if r.books, err = tx.Accounting().PriceBooks(); err != nil {
 		return err
 	}
 	if err := r.readDays(tx); err != nil {
 		return err
 	}
 	for _, day := range r.window.cutDays() {
-		periods, err := tx.RolledPeriods(day.from, day.to)
+		periods, err := tx.Accounting().RolledPeriods(day.from, day.to)
 		if err != nil {
 			return err
 		}
 		r.addPeriods(periods, day)
 	}
-	periods, err := tx.UnrolledPeriods()
+	periods, err := tx.Accounting().UnrolledPeriods()
 	r.addPeriods(periods, stretch{r.window.month(), r.window.to})
 	return err
 }
@@ -172,14 +172,14 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 func (r *costReader) readDays(tx *ledger.Tx) error {
 	for _, days := range r.window.wholeDays(r.byDay) {
 		inside := days.from >= r.window.from
-		err := tx.CostDays(firstDay(days.from), endDay(days.to), days.byDay, func(u ledger.LeaseUsage) {
+		err := tx.Accounting().CostDays(firstDay(days.from), endDay(days.to), days.byDay, func(u ledger.LeaseUsage) {
 			r.accounts.of(u.Backend, u.Instance, u.Month).add(&u, u.Usage, inside)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	books, err := tx.AccountDays(firstDay(r.window.month()), endDay(r.window.lastMidnight()))
+	books, err := tx.Accounting().AccountDays(firstDay(r.window.month()), endDay(r.window.lastMidnight()))
 	for _, b := range books {
 		r.accounts.of(b.Backend, b.Instance, monthName(b.Day)).noteBook(b)
 	}

@@ -115,7 +115,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 		}
 		used[environment][day] = used[environment][day].Plus(u)
 	}
-	err := tx.CostDays(dayOf(in.from), dayOf(in.to), true, func(u ledger.LeaseUsage) {
+	err := tx.Accounting().CostDays(dayOf(in.from), dayOf(in.to), true, func(u ledger.LeaseUsage) {
 		if u.Instance == instance {
 			add(u.EnvironmentID, u.Day, u.Usage)
 		}
@@ -123,7 +123,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	if err != nil {
 		return nil, err
 	}
-	periods, err := tx.UnrolledPeriods()
+	periods, err := tx.Accounting().UnrolledPeriods()
 	for i := range periods {
 		if p := &periods[i]; p.Instance == instance {
 			for x := range partsIn(p, in, tx.Now) {
@@ -181,7 +181,7 @@ func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, firs
 		seen := make(map[string]bool)
 		for _, f := range found {
 			seen[f.Field] = true
-			_, isNew, err := tx.SeeDrift(f)
+			_, isNew, err := tx.Findings().SeeDrift(f)
 			if err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, firs
 				b.log.Warn("billing: the backend has counted another usage", "environment", env.ID, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
 			}
 		}
-		open, err := tx.OpenDrift(env.Instance)
+		open, err := tx.Findings().OpenDrift(env.Instance)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, firs
 			if day < first {
 				how = resolvedPast
 			}
-			if err := tx.ResolveFinding(f.ID, how); err != nil {
+			if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
 				return err
 			}
 		}

@@ -29,7 +29,7 @@ func (b *Service) CheckBudgets(ctx context.Context) error {
 	var reached []string
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		reached = nil
-		envs, err := tx.BudgetEnvironments()
+		envs, err := tx.Accounting().BudgetEnvironments()
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func newThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse) 
 	if len(percents) == 0 {
 		return nil, nil
 	}
-	told, err := tx.ThresholdsReached(environmentID, use.Month, use.Monthly)
+	told, err := tx.Accounting().ThresholdsReached(environmentID, use.Month, use.Monthly)
 	return slices.DeleteFunc(percents, func(p int64) bool { return slices.Contains(told, p) }), err
 }
 
@@ -108,7 +108,7 @@ func noteThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse)
 	}
 	for _, percent := range percents {
 		told := ledger.BudgetThreshold{EnvironmentID: environmentID, Month: use.Month, Monthly: use.Monthly, Percent: percent, Spent: use.Spent}
-		if err := tx.KeepThreshold(told); err != nil {
+		if err := tx.Accounting().KeepThreshold(told); err != nil {
 			return err
 		}
 		data := sandbox.BudgetReached{Month: use.Month, Percent: percent, Monthly: use.Monthly, Spent: use.Spent}

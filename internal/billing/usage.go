@@ -116,11 +116,11 @@ func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
 // CostsOf returns the gross cost so far of each of the given sandboxes: the sum of the periods that have ended, and what
 // is not in that sum yet.
 func CostsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
-	costs, err := tx.SandboxCosts(sandboxIDs)
+	costs, err := tx.Accounting().SandboxCosts(sandboxIDs)
 	if err != nil {
 		return nil, err
 	}
-	periods, err := tx.UnsettledPeriods(sandboxIDs)
+	periods, err := tx.Accounting().UnsettledPeriods(sandboxIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.
 	if len(periods) == 0 {
 		return nil
 	}
-	books, err := tx.PriceBooks()
+	books, err := tx.Accounting().PriceBooks()
 	for i := range periods {
 		p := &periods[i]
 		for day := range days(p, tx.Now) {
@@ -168,26 +168,26 @@ func (b *Service) RollUp(ctx context.Context) error {
 
 // rollUp counts a batch of usage periods, and returns how many.
 func rollUp(tx *ledger.Tx) (int, error) {
-	periods, err := tx.TakeUnrolled(rollUpBatch)
+	periods, err := tx.Accounting().TakeUnrolled(rollUpBatch)
 	if err != nil || len(periods) == 0 {
 		return 0, err
 	}
-	books, err := tx.PriceBooks()
+	books, err := tx.Accounting().PriceBooks()
 	if err != nil {
 		return 0, err
 	}
 	byDay, bySandbox := sumUp(periods, books)
-	return len(periods), errors.Join(tx.AddCostDays(byDay, accountDays(periods)), tx.AddSandboxCosts(bySandbox))
+	return len(periods), errors.Join(tx.Accounting().AddCostDays(byDay, accountDays(periods)), tx.Accounting().AddSandboxCosts(bySandbox))
 }
 
 // settleEarlier adds a batch of periods, which a program without sums of sandboxes has counted by day, to these sums.
 func settleEarlier(tx *ledger.Tx) (int, error) {
-	periods, err := tx.TakeUnsettled(rollUpBatch)
+	periods, err := tx.Accounting().TakeUnsettled(rollUpBatch)
 	if err != nil {
 		return 0, err
 	}
 	costs := make(map[string]sandbox.NanoUSD)
-	return len(periods), errors.Join(addCosts(tx, costs, periods), tx.AddSandboxCosts(costs))
+	return len(periods), errors.Join(addCosts(tx, costs, periods), tx.Accounting().AddSandboxCosts(costs))
 }
 
 // sumUp sums ended periods by day, lease and account, and their gross cost by sandbox.

@@ -161,17 +161,17 @@ func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref sandbox.Environm
 	if s.Phase == sandbox.PhaseGone {
 		return recordLate(tx, s, single, rest)
 	}
-	for _, a := range single {
-		if err := tx.AppendSandboxEvent(s, a.event, a.EgressAttempt); err != nil {
-			return err
+	return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+		for _, a := range single {
+			if err := tx.AppendSandboxEvent(s, a.event, a.EgressAttempt); err != nil {
+				return err
+			}
 		}
-	}
-	if rest != (sandbox.EgressSummary{}) {
-		if err := tx.AppendSandboxEvent(s, sandbox.EventEgressSummary, rest); err != nil {
-			return err
+		if rest == (sandbox.EgressSummary{}) {
+			return nil
 		}
-	}
-	return tx.SaveSandbox(s)
+		return tx.AppendSandboxEvent(s, sandbox.EventEgressSummary, rest)
+	})
 }
 
 // recordLate records the attempts of a destroyed sandbox as events of its environment: a sandbox has no event after its

@@ -262,17 +262,17 @@ func (m *month) sandbox(agent string, size sandbox.Resources) *ledger.Sandbox {
 func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) {
 	m.Helper()
 	m.write(func(tx *ledger.Tx) error {
-		book, err := tx.KeepPriceBook(sandbox.Docker, m.book)
+		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, m.book)
 		return errors.Join(err,
-			tx.EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
-			tx.AddCPU(s, s.CPUMark+ledger.SpanOf(cpu)),
-			tx.EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
+			tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
+			tx.Accounting().AddCPU(s, s.Meter.CPUMark+ledger.SpanOf(cpu)),
+			tx.Accounting().EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
 	})
 }
 
 func (m *month) gone(s *ledger.Sandbox, at time.Time) {
 	m.Helper()
-	m.write(func(tx *ledger.Tx) error { return tx.EnterState(s, sandbox.PhaseGone, ledger.At(at), nil) })
+	m.write(func(tx *ledger.Tx) error { return tx.Accounting().EnterState(s, sandbox.PhaseGone, ledger.At(at), nil) })
 }
 
 func (m *month) rollUp() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -135,17 +134,17 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 	if err != nil {
 		return sandbox.Acquired{}, asError(err)
 	}
-	if s.ErrorCode == sandbox.ReasonPostStartFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.EndReason).WithReason(s.ErrorCode)
+	if s.Standing.ErrorCode == sandbox.ReasonPostStartFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.Ending.Reason).WithReason(s.Standing.ErrorCode)
 	}
 	if takenBack(s) {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: %w", s.Lease(), errTakenBack)
 	}
 	if isLostFromPool(s) {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
-	if s.EndedBy == sandbox.EndedByFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.EndReason).WithReason(sandbox.ReasonCreationFailed)
+	if s.Ending.By == sandbox.EndedByFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	return sandbox.Acquired{Lease: l, IsNew: b.isNew}, nil
 }
@@ -172,10 +171,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 			return beginning{sandboxID: s.ID}, sameLease(s, a)
 		}
 		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
-			if err := e.endLease(tx, s, *end); err != nil {
-				return b, err
-			}
-			if err := tx.SaveSandbox(s); err != nil {
+			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return e.endLease(tx, s, *end) }); err != nil {
 				return b, err
 			}
 		}
@@ -190,14 +186,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 	if err != nil {
 		return b, err
 	}
-	b = beginning{sandboxID: s.ID, first: t, isNew: true}
-	if l == nil {
-		l = &ledger.Lease{ID: leaseID, AgentDID: a.AgentDID, EnvironmentID: a.EnvironmentID, CreatedAt: tx.Now,
-			Generation: s.Generation, SandboxID: s.ID}
-		return b, tx.CreateLease(l)
-	}
-	l.Generation, l.SandboxID = s.Generation, s.ID
-	return b, tx.SaveLease(l)
+	return beginning{sandboxID: s.ID, first: t, isNew: true}, tx.BeginGeneration(l, s)
 }
 
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
@@ -212,7 +201,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err := e.answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
-	generation, err := tx.NextGeneration(env.Instance, last)
+	generation, err := tx.Witnesses().NextGeneration(env.Instance, last)
 	if err != nil {
 		return nil, err
 	}
@@ -236,48 +225,50 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 
 // begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
 // step, nil where that has to wait.
-func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
-	accepted := map[string]any{"owner": s.Owner, "generation": s.Generation}
-	store, first, awake := tx.CreateSandbox, actSpawn, false
+func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
 	if warm {
-		if row, awake, err = takeFromPool(tx, s, env); err != nil {
+		if row, err = findInPool(tx, want, env); err != nil {
 			return nil, nil, err
 		}
 	}
-	if row != nil {
-		accepted["from_pool"] = true
-		store, first = tx.SaveSandbox, actAssign
-	} else {
-		row = s
+	accepted := map[string]any{"owner": want.Owner, "generation": want.Generation}
+	if row == nil {
+		if err := tx.AppendSandboxEvent(want, sandbox.EventAccepted, accepted); err != nil {
+			return nil, nil, err
+		}
+		if t, err = e.take(tx, want, actSpawn); err != nil {
+			return nil, nil, err
+		}
+		return t, want, tx.CreateSandbox(want)
 	}
-	if err := tx.AppendSandboxEvent(row, sandbox.EventAccepted, accepted); err != nil {
-		return nil, nil, err
-	}
-	if t, err = e.take(tx, row, first); err != nil {
-		return nil, nil, err
-	}
-	if t != nil {
-		t.awake = awake
-	}
-	return t, row, store(row)
+	accepted["from_pool"] = true
+	awake := row.Phase == sandbox.PhaseAwake // then it need not be woken
+	err = tx.UpdateRow(row, func(s *ledger.Sandbox) error {
+		if err := takeFromPool(tx, s, want); err != nil {
+			return err
+		}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, accepted); err != nil {
+			return err
+		}
+		if t, err = e.take(tx, s, actAssign); t != nil {
+			t.awake = awake
+		}
+		return err
+	})
+	return t, row, err
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
 func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID *string, generation int64) *ledger.Sandbox {
-	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
-	maps.Copy(env, spec.Env)
 	s := &ledger.Sandbox{
-		ID: e.ids(sandbox.SandboxIDLength), LeaseID: leaseID, Generation: generation,
-		EnvironmentID: in.ID, EnvironmentType: in.Type, AgentDID: a.AgentDID, Owner: a.Owner,
-		Backend: in.Backend, Instance: in.Instance, Image: spec.Image,
-		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess, PostStart: spec.PostStart, SleepMode: spec.SleepMode,
-		TTL: ledger.SpanOf(spec.TTL), MaxLifetime: ledger.SpanOf(spec.MaxLifetime), SleepAfter: ledger.SpanOf(*spec.SleepAfter),
-		ExpiryConditions: spec.ExpiryConditions, Settings: a.Settings,
-		Desired: ledger.Present, Phase: sandbox.PhasePending, LeasedAt: now, LastActivity: now, DueAt: now,
+		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,
+		Container: ledger.NewContainer(in.Type, spec),
+		Tenure:    ledger.NewTenure(leaseID, generation, a.AgentDID, a.Owner, now),
+		Terms:     ledger.NewTerms(spec, a.Settings),
+		Desired:   ledger.Present, Phase: sandbox.PhasePending, Schedule: ledger.Schedule{DueAt: now},
 	}
 	if leaseID != nil {
-		keepState(s, spec.State, a.Tenant.StateNamespace())
+		s.Snapshot = ledger.NewSnapshot(spec.State, a.AgentDID, in.ID, a.Tenant.StateNamespace())
 	}
 	return s
 }
@@ -318,7 +309,7 @@ func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), AsOf: e.store.Now(), Config: config,
-		Limits: limitsOf(s), ExpiryConditions: s.ExpiryConditions,
+		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
 	}
 }
 

@@ -197,21 +197,29 @@ func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbo
 	// Which token has leased it is not known: its state goes no further than its environment.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
 	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
-	s.ID, s.Image, s.MemoryMB, s.CPUMillis, s.PIDs = o.SandboxID, o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
-	if o.LedgerID != f.engine.store.ID() {
-		s.LedgerID = o.LedgerID
-	}
+	s.ID, s.Container = o.SandboxID, s.Container.Found(o)
 	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
 	}
-	if f.fromPool() {
-		s.PooledAt = s.LeasedAt
+	s.Origin = f.origin(s.LeasedAt)
+	if end := s.Origin.HardDeadline; end > 0 {
+		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(end-s.LeasedAt))
 	}
-	if s.HardDeadline = ledger.At(o.Deadline); s.HardDeadline > 0 {
-		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(s.HardDeadline-s.LeasedAt))
-	}
-	s.ReadyAt, s.ObservedAt, s.Incarnation, s.CPUMark = now, now, o.Incarnation, ledger.SpanOf(f.used.reading.CPUTime)
+	s.ReadyAt, s.ObservedAt = now, now
+	s.Meter = ledger.Meter{Incarnation: o.Incarnation, CPUMark: ledger.SpanOf(f.used.reading.CPUTime)}
 	return s
+}
+
+// origin says where the sandbox comes from, which was made at a moment.
+func (f *foundling) origin(made ledger.Time) ledger.Origin {
+	origin := ledger.Origin{HardDeadline: ledger.At(f.seen.Deadline)}
+	if f.seen.LedgerID != f.engine.store.ID() {
+		origin.LedgerID = f.seen.LedgerID
+	}
+	if f.fromPool() {
+		origin.PooledAt = made
+	}
+	return origin
 }
 
 // take stores the row. Usage counts from now on.
@@ -220,9 +228,9 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 	if f.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
-	s.Stands, s.ChangedAt = standsAs(f.seen.State), tx.Now
+	s.Standing = ledger.Standing{State: standsAs(f.seen.State), Since: tx.Now}
 	if phase == sandbox.PhaseAsleep {
-		s.StopReason = sandbox.StopOutside
+		s.Standing.StopReason = sandbox.StopOutside
 	}
 	if err := f.engine.adoptState(tx, s); err != nil {
 		return err
@@ -231,29 +239,19 @@ func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) erro
 		return err
 	}
 	data := map[string]any{"owner": s.Owner, "generation": s.Generation, "ledger_id": f.seen.LedgerID, "state": f.seen.State}
-	if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil {
-		return err
-	}
-	if f.request.End {
-		if err := f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now}); err != nil {
+	err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+		if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !f.request.End {
 			return err
 		}
-	}
-	if err := tx.SaveSandbox(s); err != nil {
+		return f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now})
+	})
+	if err != nil {
 		return err
 	}
-	if err := tx.ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil {
+	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || f.fromPool() {
 		return err
 	}
-	switch {
-	case f.fromPool():
-		return nil
-	case l == nil:
-		return tx.CreateLease(&ledger.Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID,
-			CreatedAt: tx.Now, Generation: s.Generation, SandboxID: s.ID})
-	}
-	l.Generation, l.SandboxID = s.Generation, s.ID
-	return tx.SaveLease(l)
+	return tx.BeginGeneration(l, s)
 }
 
 func (f *foundling) report() sandbox.Adoption {

@@ -73,7 +73,7 @@ func (e *Engine) labelsOn(ctx context.Context, instance string) ([]string, error
 				return err
 			}
 			for i := range rows {
-				if id := rows[i].LedgerID; id != "" && !slices.Contains(labels, id) {
+				if id := rows[i].Origin.LedgerID; id != "" && !slices.Contains(labels, id) {
 					labels = append(labels, id)
 				}
 			}

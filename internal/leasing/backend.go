@@ -114,7 +114,7 @@ func (b *backend) watched(since ledger.Time) {
 // until now if it had been seen since a watch reports every change, or else when it was last seen.
 func (b *backend) lastThere(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
-	if s.LedgerID != "" { // the watch reports what has our own label
+	if s.Origin.LedgerID != "" { // the watch reports what has our own label
 		return seen
 	}
 	if l := b.link.Load(); l != nil && l.watchedSince != 0 && l.watchedSince <= seen {

@@ -11,15 +11,19 @@ import (
 
 // takenBack reports whether a lease ended before it was ready because its batch did.
 func takenBack(s *ledger.Sandbox) bool {
-	return s.BatchID != "" && s.ReadyAt == 0 && s.EndedBy == sandbox.EndedByRelease
+	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
-// settleMember ends the batch of a lease that could not begin, in the transaction that records that. What a pool has lost
-// is replaced instead. s is stored by the caller.
-func (e *Engine) settleMember(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause error) error {
+// settleMember ends the batch of a lease that could not begin, once the transaction has recorded that. What a pool has
+// lost is replaced instead.
+func (e *Engine) settleMember(tx *ledger.Tx, t *task, cause error) error {
 	isFirst := t.action == actSpawn || t.action == actAssign
-	if s.BatchID == "" || !isFirst || s.Desired == ledger.Gone && s.EndedBy.EndedByRules() {
+	if t.row.BatchID == "" || !isFirst {
 		return nil
+	}
+	s, err := mustSandbox(tx, t.row.ID)
+	if err != nil || s.Desired == ledger.Gone && s.Ending.By.EndedByRules() {
+		return err
 	}
 	if isLostFromPool(s) {
 		replaced, err := e.replaceLost(tx, s)
@@ -27,10 +31,13 @@ func (e *Engine) settleMember(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause e
 			return err
 		}
 	}
-	if err := e.endLease(tx, s, failedToBegin(cause, tx.Now)); err != nil {
-		return err
-	}
-	if err := tx.SaveSandbox(s); err != nil {
+	err = tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+		if err := e.endLease(tx, s, failedToBegin(cause, tx.Now)); err != nil {
+			return err
+		}
+		return scheduleNext(tx, s)
+	})
+	if err != nil {
 		return err
 	}
 	return e.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
@@ -39,9 +46,6 @@ func (e *Engine) settleMember(tx *ledger.Tx, s *ledger.Sandbox, t *task, cause e
 // replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own, unless
 // that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
 func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
-	if err := tx.SaveSandbox(s); err != nil {
-		return false, err
-	}
 	refused, err := tx.Part(func(tx *ledger.Tx) error {
 		env, err := mustEnvironment(tx, s.EnvironmentID)
 		if err != nil {
@@ -53,9 +57,7 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 			return err
 		}
 		next.BatchID = s.BatchID
-		if env.Spec.State != nil {
-			keepState(next, env.Spec.State, s.State.Namespace)
-		}
+		next.Snapshot = ledger.NewSnapshot(env.Spec.State, next.AgentDID, next.EnvironmentID, s.Snapshot.Namespace)
 		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
 		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {
 			return err
@@ -64,11 +66,10 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 		if err != nil {
 			return err
 		}
-		l.Generation, l.SandboxID = next.Generation, next.ID
 		if err := tx.CreateSandbox(next); err != nil {
 			return err
 		}
-		return tx.SaveLease(l)
+		return tx.BeginGeneration(l, next)
 	})
 	if refused != nil {
 		e.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another", about(s), "error", refused)
@@ -82,14 +83,6 @@ func (e *Engine) endBatch(tx *ledger.Tx, batchID, why string) error {
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		end := ending{by: sandbox.EndedByRelease, reason: "its batch leases all or none: " + why, at: tx.Now}
-		if err := e.endLease(tx, &rows[i], end); err != nil {
-			return err
-		}
-		if err := tx.SaveSandbox(&rows[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	end := ending{by: sandbox.EndedByRelease, reason: "its batch leases all or none: " + why, at: tx.Now}
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return e.endLease(tx, s, end) })
 }

@@ -37,7 +37,6 @@ type batch struct {
 	deliveries []ledger.Delivery
 	sandboxes  []*ledger.Sandbox // changed, each once
 	changed    map[string]bool   // their ids
-	closed     []*ledger.Environment
 }
 
 // read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
@@ -146,15 +145,7 @@ func (b *batch) save() error {
 	if err != nil {
 		return err
 	}
-	if err := b.tx.SaveEndings(b.sandboxes); err != nil {
-		return err
-	}
-	for _, env := range b.closed {
-		if err := b.tx.SaveEnvironment(env); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.tx.SaveEndings(b.sandboxes)
 }
 
 // apply ends what a condition ends.
@@ -214,7 +205,7 @@ func (m *match) all() error {
 	concerns := m.ended > 0 || slices.Contains(env.Spec.ExpiryConditions, c.Type)
 	open := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
 	late := m.stale && m.ended == 0 // it tells of a game before the one that is played now
-	if !concerns || !open || late || slices.Contains(env.EndedConditions, c.Type) {
+	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}
 	if ledger.At(c.Timestamp) <= env.OpenedAt {
@@ -222,12 +213,12 @@ func (m *match) all() error {
 		return nil
 	}
 	m.closed = true
-	env.Status, env.EndedBy, env.EndedAt = sandbox.EnvironmentClosed, c.Type, m.batch.tx.Now
-	env.EndedConditions = append(env.EndedConditions, c.Type)
-	if !slices.Contains(m.batch.closed, env) {
-		m.batch.closed = append(m.batch.closed, env)
-	}
-	return m.batch.tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
+	tx := m.batch.tx
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		env.Status = sandbox.EnvironmentClosed
+		env.Ended = ledger.EnvironmentEnd{Conditions: append(env.Ended.Conditions, c.Type), By: c.Type, At: tx.Now}
+		return tx.AppendEnvironmentEvent(env.ID, sandbox.EventEnvironmentEnded, m.data())
+	})
 }
 
 // sandbox ends one generation if the condition applies to it.

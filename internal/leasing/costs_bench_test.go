@@ -60,11 +60,11 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 		if err := errors.Join(ledgertest.Environment(tx, "e1"), tx.CreateSandbox(s)); err != nil {
 			return err
 		}
-		book, err := tx.KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		if err != nil {
 			return err
 		}
-		return tx.EnterState(s, sandbox.PhaseAwake, ledger.At(month.AddDate(0, 0, 39)), book)
+		return tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(month.AddDate(0, 0, 39)), book)
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -144,8 +144,7 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 			s.Instance = fmt.Sprint("engine", rapid.IntRange(1, 2).Draw(r, "engine"))
 			b.sandboxes = append(b.sandboxes, s)
 			err := tx.CreateSandbox(s)
-			err = errors.Join(err, tx.CreateLease(&ledger.Lease{ID: lease, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Generation: s.Generation, SandboxID: s.ID}))
-			if err != nil {
+			if err = errors.Join(err, tx.BeginGeneration(nil, s)); err != nil {
 				return err
 			}
 		}
@@ -156,12 +155,10 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 
 // addBudget gives an environment a budget that never refuses a lease.
 func (b *bill) addBudget(tx *ledger.Tx, environmentID string) error {
-	env, err := tx.Environment(environmentID)
-	if err != nil {
-		return err
-	}
-	env.Spec.Budget = &sandbox.Budget{Monthly: 1e9 * sandbox.USD}
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironment(environmentID, func(env *ledger.Environment) error {
+		env.Spec.Budget = &sandbox.Budget{Monthly: 1e9 * sandbox.USD}
+		return nil
+	})
 }
 
 func (b *bill) write(fn func(tx *ledger.Tx) error) {
@@ -182,7 +179,7 @@ func (b *bill) use() {
 	b.pass(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
 	b.write(func(tx *ledger.Tx) error {
 		book := rapid.SampledFrom(billBooks).Draw(b.T, "book")
-		row, err := tx.KeepPriceBook(sandbox.Docker, book)
+		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -192,13 +189,13 @@ func (b *bill) use() {
 				continue
 			}
 			if !b.noCPU {
-				s.CPUMark = 0
-				if err := tx.AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+				s.Meter.CPUMark = 0
+				if err := tx.Accounting().AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
 					return err
 				}
 			}
 			state := rapid.SampledFrom([]sandbox.Phase{sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone}).Draw(b.T, "state")
-			if err := tx.EnterState(s, state, tx.Now, row); err != nil {
+			if err := tx.Accounting().EnterState(s, state, tx.Now, row); err != nil {
 				return err
 			}
 		}
@@ -315,7 +312,7 @@ func (b *bill) periods(q sandbox.CostQuery) (periods []ledger.UsagePeriod) {
 		}
 	}
 	err := b.store.Read(b.Context(), func(tx *ledger.Tx) (err error) {
-		periods, err = tx.PeriodsOf(ids)
+		periods, err = tx.Accounting().PeriodsOf(ids)
 		return err
 	})
 	if err != nil {

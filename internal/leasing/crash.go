@@ -18,37 +18,34 @@ const (
 	crashFails = 5 * time.Minute
 )
 
-// stopped records that a sandbox was found stopped, which nobody had asked for. Its caller saves the row.
+// stopped records that a sandbox was found stopped that no request had stopped.
 func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
-		if s.DownSince == 0 || ranLongEnough(s, at) {
-			s.DownSince, s.Crashes = tx.Now, 0
-		}
-		s.Crashes++
-		s.DueAt = restartAt(s, tx.Now)
+		s.Crash.Add(ranLongEnough(s, at), tx.Now)
+		s.Schedule.DueAt = restartAt(s, tx.Now)
 	}
 	if err := loseProcesses(tx, s, "its sandbox stopped"); err != nil {
 		return err
 	}
-	s.Attempts, s.LastError = 0, ""
-	s.StopReason = sandbox.StopCrashed
-	s.ErrorCode, s.ErrorMessage = whyStopped(o)
+	s.Schedule.Succeed()
+	s.Standing.StopReason = sandbox.StopCrashed
+	s.Standing.Fail(whyStopped(o))
 	err := e.enterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, map[string]any{
-		"reason": s.StopReason, "error_code": s.ErrorCode, "error_message": s.ErrorMessage})
+		"reason": s.Standing.StopReason, "error_code": s.Standing.ErrorCode, "error_message": s.Standing.ErrorMessage})
 	switch {
 	case err != nil:
 		return err
 	case pooled(s): // another one is made as fast
 		return e.endLease(tx, s, crashed(s, tx.Now))
-	case s.Crashes > 1 && s.DownSince.Add(ledger.SpanOf(crashFails)) <= tx.Now:
+	case s.Crash.Count > 1 && s.Crash.Since.Add(ledger.SpanOf(crashFails)) <= tx.Now:
 		return e.endLease(tx, s, crashed(s, tx.Now))
 	}
 	return nil
 }
 
 // restartedUnseen records that a sandbox which is awake has stopped and was started again meanwhile: its processes
-// are lost, and on some backends its disk; what it is given at a start it is given again. Its caller saves the row.
+// are lost, and on some backends its disk; what it is given at a start it is given again.
 func restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := loseProcesses(tx, s, "its sandbox stopped and was started again"); err != nil {
 		return err
@@ -66,36 +63,36 @@ func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
 
 // ranLongEnough reports whether a sandbox had run for so long at a moment that what was before is over.
 func ranLongEnough(s *ledger.Sandbox, at ledger.Time) bool {
-	return s.Phase == sandbox.PhaseAwake && at >= s.ChangedAt.Add(ledger.SpanOf(crashClears))
+	return s.Phase == sandbox.PhaseAwake && at >= s.Standing.Since.Add(ledger.SpanOf(crashClears))
 }
 
 // isDown reports whether a sandbox should run and does not.
 func isDown(s *ledger.Sandbox) bool {
-	return s.Phase == sandbox.PhaseAsleep && s.StopReason == sandbox.StopCrashed && s.DownSince != 0
+	return s.Phase == sandbox.PhaseAsleep && s.Standing.StopReason == sandbox.StopCrashed && s.Crash.Since != 0
 }
 
 // restartAt is when a sandbox that is down is started again: the first time at once.
 func restartAt(s *ledger.Sandbox, stopped ledger.Time) ledger.Time {
-	if s.Crashes <= 1 {
+	if s.Crash.Count <= 1 {
 		return stopped
 	}
-	return stopped.Add(ledger.SpanOf(backoff(s.Crashes - 1)))
+	return stopped.Add(ledger.SpanOf(backoff(s.Crash.Count - 1)))
 }
 
 // restart returns the next step of a sandbox that is down, and its ending once it was tried for long enough.
 func restart(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time, *ending) {
-	if s.Attempts > 0 && s.DownSince.Add(ledger.SpanOf(crashFails)) <= now {
+	if s.Schedule.Attempts > 0 && s.Crash.Since.Add(ledger.SpanOf(crashFails)) <= now {
 		end := crashed(s, now)
 		return actNone, now, &end
 	}
-	if at := restartAt(s, s.ChangedAt); at > now {
+	if at := restartAt(s, s.Standing.Since); at > now {
 		return actNone, at, nil
 	}
 	return actWake, now, nil
 }
 
 func crashed(s *ledger.Sandbox, at ledger.Time) ending {
-	return ending{by: sandbox.EndedByCrashed, code: s.ErrorCode, reason: s.ErrorMessage, at: at}
+	return ending{by: sandbox.EndedByCrashed, code: s.Standing.ErrorCode, reason: s.Standing.ErrorMessage, at: at}
 }
 
 // restartFailed notes that a sandbox which is down could not be started.
@@ -104,21 +101,22 @@ func restartFailed(s *ledger.Sandbox, now ledger.Time, code sandbox.Code) {
 		return
 	}
 	if code == sandbox.Unavailable {
-		s.DownSince = now
+		s.Crash.Since = now
 	}
-	s.DueAt = min(s.DueAt, max(now, s.DownSince.Add(ledger.SpanOf(crashFails))))
+	s.Schedule.DueAt = min(s.Schedule.DueAt, max(now, s.Crash.Since.Add(ledger.SpanOf(crashFails))))
 }
 
 // recovered forgets that a sandbox had stopped.
 func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
-	if s.DownSince == 0 && s.ErrorCode == "" {
+	if s.Crash.Since == 0 && s.Standing.ErrorCode == "" {
 		return nil
 	}
-	s.DownSince, s.Crashes, s.ErrorCode, s.ErrorMessage = 0, 0, "", ""
-	open, err := tx.OpenDriftOf([]string{s.ID})
+	s.Crash = ledger.Crash{}
+	s.Standing.Recover()
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
 	for _, f := range open[s.ID] {
 		if err == nil && f.Field == "state" {
-			err = tx.ResolveFinding(f.ID, "it was started again and runs")
+			err = tx.Findings().ResolveFinding(f.ID, "it was started again and runs")
 		}
 	}
 	return err

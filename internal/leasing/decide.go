@@ -67,7 +67,7 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 	if interrupted(s, now) {
 		return actThaw, now, nil
 	}
-	if s.RenewalOwed != 0 { // before a wake: the backend may have ended it by limits that are not its own any more
+	if s.Pending.Renewal != 0 { // before a wake: the backend may have ended it by limits that are not its own any more
 		return actRenew, now, nil
 	}
 	if isDown(s) {
@@ -80,11 +80,11 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 		}
 		return actNone, due, nil
 	}
-	if s.Phase == sandbox.PhaseAwake && s.SecretsOwed != 0 {
+	if s.Phase == sandbox.PhaseAwake && s.Pending.Secrets != 0 {
 		return actDeliver, now, nil
 	}
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
-		idle := max(s.LastActivity.Add(s.SleepAfter), held, s.ChangedAt.Add(ledger.SpanOf(wakeGrace)))
+		idle := max(s.LastActivity.Add(s.SleepAfter), held, s.Standing.Since.Add(ledger.SpanOf(wakeGrace)))
 		if idle <= now {
 			return restStep(s), now, nil
 		}
@@ -98,14 +98,14 @@ func decide(s *ledger.Sandbox, held, now ledger.Time) (action, ledger.Time, *end
 
 // lastStep is the next one of a sandbox that is to go, and when to look again when there is none yet.
 func lastStep(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time) {
-	keep := isKept(s) && s.KeptUntil > now
+	keep := isKept(s) && s.Ending.KeptUntil > now
 	switch {
 	case keep && !isHalted(s):
 		return actHalt, now
 	case mustSave(s):
 		return actSave, now
 	case keep:
-		return actNone, s.KeptUntil
+		return actNone, s.Ending.KeptUntil
 	}
 	return actKill, now
 }

@@ -26,7 +26,7 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 // observable reports whether a row says something that a look could contradict. While somebody works
 // on it, it does not; a claim that ran out is nobody's.
 func observable(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && s.ClaimedUntil <= now && !interrupted(s, now)
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) && !interrupted(s, now)
 }
 
 // look returns whether all was as the ledger has it; only differences are written.
@@ -75,27 +75,25 @@ func (e *Engine) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		if now.LastSequence != s.LastSequence || !observable(now, tx.Now) {
 			return nil
 		}
-		if err := e.followRecord(tx, now, l.ran); err != nil {
-			return err
-		}
-		if end := timeUp(now, held, tx.Now); end != nil {
-			// It ended itself by its own deadline, or the loop is about to: not drift.
-			err = e.endLease(tx, now, *end)
-		} else if absent {
-			err = e.vanish(tx, now, gone, l)
-		} else {
-			err = e.record(tx, now, obs, differences)
-		}
-		if err != nil {
-			return err
-		}
-		return tx.SaveSandbox(now)
+		return tx.UpdateRow(now, func(now *ledger.Sandbox) error {
+			if err := e.followRecord(tx, now, l.ran); err != nil {
+				return err
+			}
+			if end := timeUp(now, held, tx.Now); end != nil {
+				// It ended itself by its own deadline, or the loop is about to: not drift.
+				return e.endLease(tx, now, *end)
+			}
+			if absent {
+				return e.vanish(tx, now, gone, l)
+			}
+			return e.record(tx, now, obs, differences)
+		})
 	})
 }
 
 func (e *Engine) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		found, err := tx.OpenDriftOf([]string{sandboxID})
+		found, err := tx.Findings().OpenDriftOf([]string{sandboxID})
 		open = len(found) > 0
 		return err
 	})
@@ -117,14 +115,12 @@ var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
 // recordHang records that a sandbox hangs. The next look that is answered resolves it.
 func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o sandbox.Observation) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		now, err := mustSandbox(tx, s.ID)
-		if err != nil || !observable(now, tx.Now) {
-			return err
-		}
-		if err := e.recordOne(tx, now, o, hangs); err != nil {
-			return err
-		}
-		return tx.SaveSandbox(now)
+		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
+			if !observable(now, tx.Now) {
+				return nil
+			}
+			return e.recordOne(tx, now, o, hangs)
+		})
 	})
 }
 
@@ -144,20 +140,20 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 			state(sandbox.DriftChanged, restState(s))
 		}
 	case sandbox.StatePaused:
-		if !asleep || s.Stands == sandbox.SandboxStopped {
+		if !asleep || s.Standing.State == sandbox.SandboxStopped {
 			state(sandbox.DriftChanged, sandbox.StateRunning)
 		}
 	default:
 		switch {
-		case asleep && s.Stands == sandbox.SandboxStopped, rests(s, o):
+		case asleep && s.Standing.State == sandbox.SandboxStopped, rests(s, o):
 		case o.OOMKilled:
 			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
 		default:
 			state(sandbox.DriftStopped, sandbox.StateRunning)
 		}
 	}
-	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Incarnation > 0 && o.Incarnation > s.Incarnation {
-		d = append(d, difference{sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Incarnation, 10), strconv.FormatInt(o.Incarnation, 10)})
+	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Meter.Incarnation > 0 && o.Incarnation > s.Meter.Incarnation {
+		d = append(d, difference{sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Meter.Incarnation, 10), strconv.FormatInt(o.Incarnation, 10)})
 	}
 	figure := func(field string, expected, observed int64) {
 		if expected != observed {
@@ -174,7 +170,7 @@ func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
 }
 
 func restState(s *ledger.Sandbox) sandbox.State {
-	if s.Stands == sandbox.SandboxStopped {
+	if s.Standing.State == sandbox.SandboxStopped {
 		return sandbox.StateStopped
 	}
 	return sandbox.StatePaused
@@ -183,7 +179,7 @@ func restState(s *ledger.Sandbox) sandbox.State {
 // record keeps differences as findings, resolves what is as expected again, and follows the
 // backend where a sandbox rests, was woken, or died.
 func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, differences []difference) error {
-	open, err := tx.OpenDriftOf([]string{s.ID})
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
 	if err != nil {
 		return err
 	}
@@ -211,7 +207,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 		if how == "" {
 			continue
 		}
-		if err := tx.ResolveFinding(f.ID, how); err != nil {
+		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
 			return err
 		}
 	}
@@ -222,13 +218,13 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 	}
 	s.ObservedAt = tx.Now
 	if pooled(s) && s.Desired == ledger.Present {
-		s.DueAt = tx.Now // woken by somebody, it goes back to sleep
+		s.Schedule.DueAt = tx.Now // woken by somebody, it goes back to sleep
 	}
 	return nil
 }
 
 func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, d difference) error {
-	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
 		Field: d.field, Expected: d.expected, Observed: d.observed,
 	})
@@ -249,8 +245,8 @@ func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observati
 	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
 		return e.stopped(tx, s, o)
 	case o.State == sandbox.StatePaused:
-		s.StopReason = sandbox.StopOutside
-		data["mode"], data["reason"] = sandbox.SleepPause, s.StopReason
+		s.Standing.StopReason = sandbox.StopOutside
+		data["mode"], data["reason"] = sandbox.SleepPause, s.Standing.StopReason
 		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
 		if err := owe(tx, s); err != nil {

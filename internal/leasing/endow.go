@@ -23,7 +23,7 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 	if pooled(s) {
 		return own, nil
 	}
-	own.keepsState = s.State.Key != ""
+	own.keepsState = s.Snapshot.Key != ""
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		env, err := mustEnvironment(tx, s.EnvironmentID)
 		if err != nil {
@@ -34,7 +34,7 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 			return err
 		}
 		if own.sealed, err = tx.Secrets(s.EnvironmentID); err == nil && own.keepsState {
-			own.saved, err = beginsWith(tx, &s.State)
+			own.saved, err = beginsWith(tx, &s.Snapshot)
 		}
 		return err
 	})

@@ -165,7 +165,7 @@ func (e *Engine) background(fn func()) bool {
 
 // handle names a sandbox on its backend.
 func (e *Engine) handle(s *ledger.Sandbox) sandbox.Handle {
-	return sandbox.Handle{LedgerID: cmp.Or(s.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
+	return sandbox.Handle{LedgerID: cmp.Or(s.Origin.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
 }
 
 func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {
@@ -180,7 +180,7 @@ func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 		if err != nil {
 			return err
 		}
-		since, err := tx.DetailSince()
+		since, err := tx.Accounting().DetailSince()
 		info.LastEventID, info.PurgedEventID, info.DetailSince = feed.Last, feed.Purged, since.Time()
 		return err
 	})
@@ -248,12 +248,12 @@ func (e *Engine) heartbeat() {
 				}
 			}
 			if commands := holds[ledger.SpanOf(commandTTL)]; len(commands) > 0 {
-				if err := tx.ExtendExecs(commands, until); err != nil {
+				if err := tx.Commands().ExtendExecs(commands, until); err != nil {
 					return err
 				}
 			}
 			if len(processes) > 0 {
-				return tx.ExtendProcesses(processes, until)
+				return tx.Commands().ExtendProcesses(processes, until)
 			}
 			return nil
 		})

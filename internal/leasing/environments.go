@@ -52,10 +52,10 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		if row == nil || row.Status == sandbox.EnvironmentDestroyed || isUnmade(row) {
 			err = createEnvironment(tx, row, p, instance)
 		} else {
-			err = e.changeEnvironment(tx, *row, p, instance)
+			err = e.changeEnvironment(tx, row, p, instance)
 		}
 		if err == nil && x.witness != nil {
-			err = tx.IssueWitness(instance)
+			err = tx.Witnesses().IssueWitness(instance)
 		}
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 	}
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
-		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, EndedConditions: []string{},
+		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, Ended: ledger.EnvironmentEnd{Conditions: []string{}},
 		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now, UnmadeSince: tx.Now,
 	}
 	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated, map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
@@ -104,7 +104,7 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 	if old == nil {
 		return tx.CreateEnvironment(row)
 	}
-	return tx.SaveEnvironment(row)
+	return tx.ReplaceEnvironment(row)
 }
 
 // mayCreate refuses a tenant one more environment, beside the others, than its ceiling.
@@ -127,7 +127,7 @@ func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
 
 // changeEnvironment stores new settings. Living leases follow in time and conditions, not in size
 // and image.
-func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
 	conflict := func(format string, args ...any) *sandbox.Error {
 		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
 	}
@@ -152,39 +152,39 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row ledger.Environment, p sand
 		return conflict("has %d sandboxes on %s instance %s: end their leases before it moves to %s instance %s",
 			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
 	}
-	for i := range rows {
-		followState(&rows[i], p.State)
-		if err := e.followEnvironment(tx, &rows[i], p.EnvironmentSpec); err != nil {
-			return err
-		}
-	}
-	if p.Epoch > row.Epoch {
-		if err := reopen(tx, &row); err != nil {
-			return err
-		}
-		row.Epoch = p.Epoch
-	}
-	row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
-	row.PoolFailures, row.PoolError, row.PoolDueAt = 0, "", 0
-	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image}); err != nil {
+	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		s.Snapshot.Follow(p.State)
+		e.followEnvironment(tx, s, p.EnvironmentSpec)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	return tx.SaveEnvironment(&row)
+	return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+		if p.Epoch > row.Epoch {
+			if err := reopen(tx, row); err != nil {
+				return err
+			}
+			row.Epoch = p.Epoch
+		}
+		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
+		row.Pool = ledger.PoolFailures{}
+		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
+	})
 }
 
 // followEnvironment gives a living lease its environment's changed times and conditions, where
 // it has none of its own.
-func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) error {
+func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) {
 	if s.Desired != ledger.Present {
-		return tx.SaveSandbox(s)
+		return
 	}
-	applied, before := s.Settings.Apply(spec), limitsOf(s)
-	s.TTL, s.SleepAfter, s.ExpiryConditions = ledger.SpanOf(applied.TTL), ledger.SpanOf(*applied.SleepAfter), applied.ExpiryConditions
-	if limitsOf(s) != before {
+	before := s.Terms.Limits()
+	s.Terms.Follow(spec)
+	if s.Terms.Limits() != before {
 		e.oweRenewal(tx, s)
 	}
-	s.DueAt = tx.Now
-	return tx.SaveSandbox(s)
+	s.Schedule.DueAt = tx.Now
 }
 
 // GetEnvironment implements sandbox.Environments.
@@ -267,10 +267,7 @@ func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (sandbox.Envi
 		if row.Status != sandbox.EnvironmentOpen && row.Status != sandbox.EnvironmentClosed {
 			return sandbox.Errorf(sandbox.Conflict, "environment %s is %s and cannot be reopened", id, row.Status)
 		}
-		if err := reopen(tx, row); err != nil {
-			return err
-		}
-		return tx.SaveEnvironment(row)
+		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error { return reopen(tx, row) })
 	})
 	if err != nil {
 		return sandbox.Environment{}, err
@@ -282,7 +279,8 @@ func reopen(tx *ledger.Tx, row *ledger.Environment) error {
 	if row.Status != sandbox.EnvironmentClosed {
 		return nil
 	}
-	row.Status, row.EndedConditions, row.EndedBy, row.EndedAt, row.OpenedAt = sandbox.EnvironmentOpen, []string{}, "", 0, tx.Now
+	row.Status, row.OpenedAt = sandbox.EnvironmentOpen, tx.Now
+	row.Ended = ledger.EnvironmentEnd{Conditions: []string{}}
 	return tx.AppendEnvironmentEvent(row.ID, sandbox.EventEnvironmentReopened, nil)
 }
 
@@ -349,20 +347,20 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 		slices.Sort(active)
 		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %d active leases: %s; release them first, or delete it with force", d.ID, len(active), strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
 	}
-	for i := range rows {
-		if err := e.endLease(tx, &rows[i], ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
-			return nil, nil, err
+	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		if err := e.endLease(tx, s, ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
+			return err
 		}
-		if err := bury(tx, &rows[i], string(sandbox.EndedByEnvironment)); err != nil {
-			return nil, nil, err
-		}
-		rows[i].DueAt = tx.Now // a destroy that waits for its retry is tried now
-		if err := tx.SaveSandbox(&rows[i]); err != nil {
-			return nil, nil, err
-		}
+		s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
+		return bury(tx, s, string(sandbox.EndedByEnvironment))
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	row.Status = sandbox.EnvironmentDeleting
-	return row, rows, tx.SaveEnvironment(row)
+	return row, rows, tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+		row.Status = sandbox.EnvironmentDeleting
+		return nil
+	})
 }
 
 // awaitGone waits, working, until a sandbox is confirmed gone.
@@ -388,9 +386,9 @@ func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 	case sandbox.EnvironmentOpen:
 		return nil
 	case sandbox.EnvironmentClosed:
-		for _, c := range env.EndedConditions {
+		for _, c := range env.Ended.Conditions {
 			if slices.Contains(spec.ExpiryConditions, c) {
-				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.EndedAt.Time().Format(timeFormat))
+				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.Ended.At.Time().Format(timeFormat))
 			}
 		}
 		return nil
@@ -402,7 +400,7 @@ func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 func environment(row *ledger.Environment) sandbox.Environment {
 	return sandbox.Environment{
 		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
-		EndedBy: row.EndedBy, EndedAt: row.EndedAt.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
+		EndedBy: row.Ended.By, EndedAt: row.Ended.At.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
 		RetiredAt: row.RetiredAt.Time(),
 	}
 }

@@ -40,7 +40,7 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 	}
 	var open []ledger.DriftFinding
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		all, err := tx.OpenDrift(env.Instance)
+		all, err := tx.Findings().OpenDrift(env.Instance)
 		open = slices.DeleteFunc(all, func(f ledger.DriftFinding) bool {
 			return f.Kind != sandbox.DriftChanged || !strings.HasPrefix(f.Field, deploymentField(env.ID, ""))
 		})
@@ -65,7 +65,7 @@ func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, 
 		all = nil
 		seen := make(map[string]bool)
 		for _, d := range found {
-			f, _, err := tx.SeeDrift(ledger.DriftFinding{
+			f, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 				Kind: sandbox.DriftChanged, EnvironmentID: env.ID, Instance: env.Instance,
 				Field: deploymentField(env.ID, d.Setting), Expected: d.Wanted, Observed: d.Found,
 				Resolution: "the next terraform apply deploys it again",
@@ -80,7 +80,7 @@ func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, 
 			if seen[open[i].Field] {
 				continue
 			}
-			if err := tx.ResolveFinding(open[i].ID, resolvedDeployed); err != nil {
+			if err := tx.Findings().ResolveFinding(open[i].ID, resolvedDeployed); err != nil {
 				return err
 			}
 		}

@@ -164,7 +164,7 @@ func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
 	}
 	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
 	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(claimTTL))
-	return tx.CreateExec(x)
+	return tx.Commands().CreateExec(x)
 }
 
 func checkExec(rules sandbox.CommandRules, x *ledger.Exec) error {
@@ -190,7 +190,7 @@ func (e *Engine) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exe
 		return nil, nil
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Exec(want.ID)
+		known, err = tx.Commands().Exec(want.ID)
 		return err
 	})
 	if err != nil || known == nil {
@@ -270,7 +270,7 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 			return err
 		}
 		c.row = *x
-		if err := tx.SaveExec(x); err != nil {
+		if err := tx.Commands().SaveExec(x); err != nil {
 			return err
 		}
 		return c.engine.boundOutput(tx)
@@ -279,22 +279,22 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 
 // tellsCPU reports whether a result says what the sandbox has used. Where starts are counted, their record does.
 func (c *command) tellsCPU(res sandbox.ExecResult) bool {
-	return res.CPUTime != 0 && c.use.row.Incarnation == 0
+	return res.CPUTime != 0 && c.use.row.Meter.Incarnation == 0
 }
 
-// countCPU counts what the sandbox has used until the command ended. Its caller stores the sandbox.
+// countCPU counts what the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
 	reading := ledger.SpanOf(res.CPUTime)
-	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crashes != c.use.row.Crashes || reading < s.CPUMark { // of another start, or late
+	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.row.Crash.Count || reading < s.Meter.CPUMark { // of another start, or late
 		return nil
 	}
-	return tx.AddCPU(s, reading)
+	return tx.Accounting().AddCPU(s, reading)
 }
 
 // publish gives the command's record its output, and returns it for its caller to store; nil when
 // somebody else follows the command: what comes late changes nothing.
 func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*ledger.Exec, error) {
-	x, err := tx.Exec(c.row.ID)
+	x, err := tx.Commands().Exec(c.row.ID)
 	if err != nil || x == nil || x.Holder != c.use.holder {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	}
 	for stream, o := range map[sandbox.ExecStream]ledger.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
 		if o.IsObject() {
-			if err := tx.ForgetObjects([]string{outputObject(x, stream)}); err != nil {
+			if err := tx.Snapshots().ForgetObjects([]string{outputObject(x, stream)}); err != nil {
 				return nil, err
 			}
 		}
@@ -318,7 +318,7 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 // endExecs settles the commands of a sandbox that is gone, and closes its sessions. Who follows one adds
 // what it wrote.
 func endExecs(tx *ledger.Tx, s *ledger.Sandbox) error {
-	running, err := tx.RunningExecs(s.ID)
+	running, err := tx.Commands().RunningExecs(s.ID)
 	for i := range running {
 		if err == nil {
 			err = settleExec(tx, s, &running[i], sandbox.ExecResult{}, errEndedWithSandbox, false)
@@ -343,7 +343,7 @@ func (c *command) keptProblem(stored error) string {
 	return ""
 }
 
-// settleExec records how a command ended. Its caller stores the sandbox.
+// settleExec records how a command ended, within an update of its sandbox.
 func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult, runErr error, left bool) error {
 	finished, runErr, err := underStop(tx, x, runErr)
 	if err != nil {
@@ -363,7 +363,7 @@ func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.Ex
 		if res.OOMKilled {
 			data["oom_killed"] = true
 		}
-	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.EndedBy.EndedByRules():
+	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.Ending.By.EndedByRules():
 		x.State, x.Error, kind = sandbox.ExecCancelled, whyCancelled(s, x, left), sandbox.EventExecCancelled
 		data["reason"] = x.Error
 	default:
@@ -376,7 +376,7 @@ func settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.Ex
 	if err := sayEnd(tx, x); err != nil {
 		return err
 	}
-	return tx.SaveExec(x)
+	return tx.Commands().SaveExec(x)
 }
 
 func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
@@ -386,6 +386,6 @@ func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
 	case left:
 		return "its caller went away"
 	default:
-		return fmt.Sprintf("its lease ended by %s", s.EndedBy)
+		return fmt.Sprintf("its lease ended by %s", s.Ending.By)
 	}
 }

@@ -98,7 +98,7 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 func (e *Engine) TakeOverExecs(ctx context.Context) (next time.Time, err error) {
 	var orphans []ledger.Exec
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		at, err := tx.NextOrphan()
+		at, err := tx.Commands().NextOrphan()
 		if err != nil || at == ledger.Never {
 			return err
 		}
@@ -106,7 +106,7 @@ func (e *Engine) TakeOverExecs(ctx context.Context) (next time.Time, err error) 
 			next = at.Time()
 			return nil
 		}
-		orphans, err = tx.OrphanedExecs(e.inReach(), takeOverBatch)
+		orphans, err = tx.Commands().OrphanedExecs(e.inReach(), takeOverBatch)
 		return err
 	})
 	for i := range orphans {
@@ -124,7 +124,7 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 	follows := false
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		follows = false
-		x, err := tx.Exec(id)
+		x, err := tx.Commands().Exec(id)
 		if err != nil || x == nil || x.State != sandbox.ExecRunning || x.HeldUntil > tx.Now {
 			return err
 		}
@@ -133,10 +133,9 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 			return err
 		}
 		if s.Desired == ledger.Gone {
-			if err := settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false); err != nil {
-				return err
-			}
-			return tx.SaveSandbox(s)
+			return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+				return settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false)
+			})
 		}
 		if c.recorded, err = recordedOf(tx, x); err != nil {
 			return err
@@ -162,7 +161,7 @@ func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
 		return err
 	}
 	c.row.Holder, c.row.HeldUntil = c.use.holder, tx.Now.Add(ledger.SpanOf(claimTTL))
-	if err := tx.SaveExec(&c.row); err != nil {
+	if err := tx.Commands().SaveExec(&c.row); err != nil {
 		return err
 	}
 	return c.hold(tx)

@@ -16,7 +16,7 @@ func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*ledger.Exec, int64, error) {
 	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
 		return nil, 0, err
 	}
-	x, err := tx.Exec(r.ID)
+	x, err := tx.Commands().Exec(r.ID)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []sa
 		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
 			return err
 		}
-		rows, err := tx.ListExecs(f)
+		rows, err := tx.Commands().ListExecs(f)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (e *Engine) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exe
 			return err
 		}
 		x.CancelAt = tx.Now
-		return tx.SaveExec(x)
+		return tx.Commands().SaveExec(x)
 	})
 	if err != nil {
 		return sandbox.Exec{}, err

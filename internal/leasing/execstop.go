@@ -13,7 +13,7 @@ func underStop(tx *ledger.Tx, x *ledger.Exec, runErr error) (ledger.Time, error,
 	if sandbox.ReasonOf(runErr) != sandbox.ReasonExecNotFound {
 		return tx.Now, runErr, nil
 	}
-	periods, err := tx.PeriodsOf([]string{x.SandboxID})
+	periods, err := tx.Accounting().PeriodsOf([]string{x.SandboxID})
 	if err != nil {
 		return tx.Now, runErr, err
 	}

@@ -68,7 +68,7 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQu
 			to = ledger.At(q.To)
 		}
 		// The mean up to the first sample needs the one before it.
-		rows, err = tx.UsageSamples(lease.SandboxID, ledger.At(q.From.Add(-sandbox.MaxUsageGap)), to)
+		rows, err = tx.Accounting().UsageSamples(lease.SandboxID, ledger.At(q.From.Add(-sandbox.MaxUsageGap)), to)
 		return err
 	})
 	var before sandbox.UsageSample

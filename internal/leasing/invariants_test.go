@@ -81,8 +81,8 @@ func activeHasSandbox(p *picture, k *known) string {
 
 func onlyCrashedIsKept(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		if s.KeptUntil != 0 && (s.EndedBy != sandbox.EndedByCrashed || s.Phase != sandbox.PhaseAsleep) {
-			return fmt.Sprintf("%s is %s, ended by %q", p.name(id), s.Phase, s.EndedBy)
+		if s.Ending.KeptUntil != 0 && (s.Ending.By != sandbox.EndedByCrashed || s.Phase != sandbox.PhaseAsleep) {
+			return fmt.Sprintf("%s is %s, ended by %q", p.name(id), s.Phase, s.Ending.By)
 		}
 	}
 	return ""
@@ -97,7 +97,7 @@ func pendingIsWorkedOn(p *picture, _ *known) string {
 		if l.Status != sandbox.LeasePending {
 			continue
 		}
-		if next := max(s.DueAt, s.ClaimedUntil); next.Time().Sub(p.now) > longestRetry {
+		if next := max(s.Schedule.DueAt, s.Claim.Until); next.Time().Sub(p.now) > longestRetry {
 			return p.name(s.ID)
 		}
 	}
@@ -116,7 +116,7 @@ func sandboxHasRow(p *picture, k *known) string {
 func sandboxIsOfItsGeneration(p *picture, k *known) string {
 	for id, box := range p.boxes {
 		s := p.rows[id]
-		if s == nil || s.PooledAt != 0 || k.outside[id] {
+		if s == nil || s.Origin.PooledAt != 0 || k.outside[id] {
 			continue // what a pool made was made for nobody
 		}
 		if box.LeaseID != s.Lease() || box.Generation != s.Generation || box.AgentDID != s.AgentDID {
@@ -174,8 +174,8 @@ func endedStaysEnded(p *picture, k *known) string {
 	}
 	for id, was := range k.before.rows {
 		s := p.rows[id]
-		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.EndedBy != was.EndedBy || s.EndedAt != was.EndedAt || s.EndReason != was.EndReason) {
-			return fmt.Sprintf("%s ended by %s, and now by %q", p.name(id), was.EndedBy, s.EndedBy)
+		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.Ending.By != was.Ending.By || s.Ending.At != was.Ending.At || s.Ending.Reason != was.Ending.Reason) {
+			return fmt.Sprintf("%s ended by %s, and now by %q", p.name(id), was.Ending.By, s.Ending.By)
 		}
 	}
 	return ""
@@ -191,7 +191,7 @@ func goneStaysGone(p *picture, k *known) string {
 		}
 		is := *p.rows[id]
 		// A command that was cut off by the end may be known to be over only after it.
-		is.LastSequence, is.ObservedAt, is.DueAt = was.LastSequence, was.ObservedAt, was.DueAt
+		is.LastSequence, is.ObservedAt, is.Schedule.DueAt = was.LastSequence, was.ObservedAt, was.Schedule.DueAt
 		if !reflect.DeepEqual(*was, is) {
 			return p.name(id)
 		}
@@ -307,7 +307,7 @@ func replayIsTheRow(p *picture, _ *known) string {
 			return p.name(id) + ": " + err.Error()
 		}
 		row := p.rows[id]
-		if is := (tale{row.Lease(), row.Generation, row.Phase, row.EndedBy, row.Stands}); told != is {
+		if is := (tale{row.Lease(), row.Generation, row.Phase, row.Ending.By, row.Standing.State}); told != is {
 			return fmt.Sprintf("%s: its events tell %+v, its row %+v", p.name(id), told, is)
 		}
 	}
@@ -340,8 +340,8 @@ func viewIsTheRow(p *picture, _ *known) string {
 		if l.Status != want || l.Phase != s.Phase || l.Generation != s.Generation || l.LastSequence != s.LastSequence {
 			return fmt.Sprintf("%s is shown %s and %s, and is %s and %s", p.name(s.ID), l.Status, l.Phase, want, s.Phase)
 		}
-		if s.Desired == ledger.Gone && (l.EndedBy != s.EndedBy || l.EndedAt != s.EndedAt.Time()) {
-			return fmt.Sprintf("%s is shown ended by %q, and ended by %s", p.name(s.ID), l.EndedBy, s.EndedBy)
+		if s.Desired == ledger.Gone && (l.EndedBy != s.Ending.By || l.EndedAt != s.Ending.At.Time()) {
+			return fmt.Sprintf("%s is shown ended by %q, and ended by %s", p.name(s.ID), l.EndedBy, s.Ending.By)
 		}
 	}
 	return ""
@@ -355,8 +355,8 @@ func batchIsWhole(p *picture, _ *known) string {
 	for id, s := range p.rows {
 		switch isLast := s.Generation == last[s.BatchID+s.Lease()]; {
 		case s.BatchID == "":
-		case s.Desired == ledger.Present && s.Phase == sandbox.PhasePending && s.Attempts > 0,
-			s.ReadyAt == 0 && s.EndedBy == sandbox.EndedByFailed && isLast:
+		case s.Desired == ledger.Present && s.Phase == sandbox.PhasePending && s.Schedule.Attempts > 0,
+			s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByFailed && isLast:
 			failed[s.BatchID] = p.name(id)
 		case s.Desired == ledger.Present:
 			lives[s.BatchID] = p.name(id)
@@ -376,17 +376,17 @@ func standsWhereItIs(p *picture, _ *known) string {
 			sandbox.PhaseAsleep: sandbox.SandboxAsleep, sandbox.PhaseGone: sandbox.SandboxDeleted}[s.Phase]
 		switch {
 		case s.Phase == sandbox.PhaseGone:
-		case s.KeptUntil != 0:
+		case s.Ending.KeptUntil != 0:
 			want = sandbox.SandboxFailed
 		case s.Desired == ledger.Gone:
 			want = sandbox.SandboxDeleting
-		case s.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,
-			s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.StopReason != sandbox.StopOutside:
+		case s.Standing.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,
+			s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.Standing.StopReason != sandbox.StopOutside:
 			want = sandbox.SandboxStopped
 		}
-		failed := s.EndedBy != "" && !s.EndedBy.EndedByRules()
-		if s.Stands != want || failed && s.ErrorCode == "" || s.Phase == sandbox.PhaseAsleep && s.StopReason == "" {
-			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)", p.name(id), s.Phase, s.Desired, s.Stands, s.ErrorCode, s.StopReason)
+		failed := s.Ending.By != "" && !s.Ending.By.EndedByRules()
+		if s.Standing.State != want || failed && s.Standing.ErrorCode == "" || s.Phase == sandbox.PhaseAsleep && s.Standing.StopReason == "" {
+			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)", p.name(id), s.Phase, s.Desired, s.Standing.State, s.Standing.ErrorCode, s.Standing.StopReason)
 		}
 	}
 	return ""
@@ -403,7 +403,7 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 		billed := s.Phase == sandbox.PhaseAwake || s.Phase == sandbox.PhaseAsleep
 		var want []sandbox.Phase
 		switch {
-		case billed && s.EndedBy == sandbox.EndedByVanished:
+		case billed && s.Ending.By == sandbox.EndedByVanished:
 			// It was last used when it was last there, and is only to be cleaned up.
 		case s.Desired == ledger.Gone && p.boxes[id].State == "" && len(open) == 0:
 			// A removal that failed has found it gone, and what is left of it is only to be cleaned up.
@@ -414,7 +414,7 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 			want = []sandbox.Phase{s.Phase}
 		}
 		if !slices.Equal(open, want) {
-			return fmt.Sprintf("%s is %s, ended by %q, and is counted %v", p.name(id), s.Phase, s.EndedBy, open)
+			return fmt.Sprintf("%s is %s, ended by %q, and is counted %v", p.name(id), s.Phase, s.Ending.By, open)
 		}
 	}
 	return ""
@@ -437,7 +437,7 @@ func periodsDoNotOverlap(p *picture, _ *known) string {
 			used += end.Time().Sub(u.StartedAt.Time())
 		}
 		begun := p.rows[id].LeasedAt
-		if pooled := p.rows[id].PooledAt; pooled != 0 {
+		if pooled := p.rows[id].Origin.PooledAt; pooled != 0 {
 			begun = pooled
 		}
 		if p.rows[id].Phase != sandbox.PhaseGone && used > p.now.Sub(begun.Time()) {
@@ -469,7 +469,7 @@ func costIsTheSumOfPeriods(p *picture, _ *known) string {
 func nothingIsUnderWay(p *picture, _ *known) string {
 	for _, s := range p.rows {
 		if s.Desired == ledger.Gone && s.Phase != sandbox.PhaseGone || s.Phase == sandbox.PhasePending {
-			return fmt.Sprintf("%s is wanted %s and is %s: %s", p.name(s.ID), s.Desired, s.Phase, s.LastError)
+			return fmt.Sprintf("%s is wanted %s and is %s: %s", p.name(s.ID), s.Desired, s.Phase, s.Schedule.LastError)
 		}
 	}
 	return ""
@@ -497,8 +497,8 @@ func whatExistsIsWanted(p *picture, _ *known) string {
 
 func nothingIsLeftBehind(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		if s.Attempts != 0 || s.ClaimedUntil.Time().After(p.now) { // the name of a claim that ran out binds nobody
-			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.ClaimedFor, s.Attempts, s.LastError)
+		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of a claim that ran out binds nobody
+			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.Claim.For, s.Schedule.Attempts, s.Schedule.LastError)
 		}
 		if p.held[id].Time().After(p.now) {
 			return p.name(id) + " is held"

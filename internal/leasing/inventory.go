@@ -58,7 +58,7 @@ func (e *Engine) takeInventory(ctx context.Context, b sandbox.Backend) (*invento
 	}
 	v.objects, v.unlisted = x.Leftovers(bounded, e.store.ID())
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		v.open, err = tx.OpenDrift(v.instance)
+		v.open, err = tx.Findings().OpenDrift(v.instance)
 		return err
 	})
 	for _, o := range v.listed {
@@ -175,7 +175,7 @@ func (v *inventory) wanted(tx *ledger.Tx, s stray) (bool, error) {
 	}
 	if id := s.seen.SandboxID; id != "" {
 		row, err := tx.Sandbox(id)
-		return row != nil && (row.Phase != sandbox.PhaseGone || row.DestroyedAt >= v.began), err
+		return row != nil && (row.Phase != sandbox.PhaseGone || row.Ending.DestroyedAt >= v.began), err
 	}
 	row, err := tx.Environment(s.seen.EnvironmentID)
 	if err != nil || row == nil {

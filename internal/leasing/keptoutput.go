@@ -55,7 +55,7 @@ const (
 // boundOutput drops the oldest output where a lease, an environment or the ledger keeps too much after what the
 // transaction has added. Rows of commands and sessions that were read before may be out of date then.
 func (e *Engine) boundOutput(tx *ledger.Tx) error {
-	for _, s := range tx.GrownSums() {
+	for _, s := range tx.Commands().GrownSums() {
 		if s.Bytes <= e.bounds.of(s.Scope) {
 			continue
 		}
@@ -67,7 +67,7 @@ func (e *Engine) boundOutput(tx *ledger.Tx) error {
 }
 
 func (e *Engine) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
-	return tx.DropKept(s.Scope, s.ID, e.bounds.of(s.Scope), dropBatch, outputObjects, tx.Now.Add(ledger.SpanOf(sandbox.Duration(retiredFor))))
+	return tx.Commands().DropKept(s.Scope, s.ID, e.bounds.of(s.Scope), dropBatch, outputObjects, tx.Now.Add(ledger.SpanOf(sandbox.Duration(retiredFor))))
 }
 
 // BoundOutput drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
@@ -93,7 +93,7 @@ func (e *Engine) BoundOutput(ctx context.Context) error {
 func (e *Engine) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
-			if beyond, err = tx.KeptBeyond(scope, e.bounds.of(scope)); err != nil || beyond != nil {
+			if beyond, err = tx.Commands().KeptBeyond(scope, e.bounds.of(scope)); err != nil || beyond != nil {
 				return err
 			}
 		}

@@ -81,7 +81,7 @@ func (w *world) wantKept(leaseID string, execs []string, kept int) {
 func (w *world) sum(scope ledger.KeptScope, id string) (sum ledger.KeptSum) {
 	w.Helper()
 	err := w.store.Read(w.Context(), func(tx *ledger.Tx) (err error) {
-		sum, err = tx.KeptSum(scope, id)
+		sum, err = tx.Commands().KeptSum(scope, id)
 		return err
 	})
 	if err != nil {

@@ -79,20 +79,19 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 		if !live(s, held, tx.Now) {
 			return errEnded(s, held, tx.Now)
 		}
-		if r.Settings != nil {
-			if err := e.changeSettings(tx, s, *r.Settings); err != nil {
+		id = s.ID
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			if r.Settings != nil {
+				if err := e.changeSettings(tx, s, *r.Settings); err != nil {
+					return err
+				}
+			}
+			owed = e.oweRenewal(tx, s)
+			if err := touch(tx, s); err != nil {
 				return err
 			}
-		}
-		owed = e.oweRenewal(tx, s)
-		if err := touch(tx, s); err != nil {
-			return err
-		}
-		if err := tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": expiresAt(s, held, tx.Now).Time()}); err != nil {
-			return err
-		}
-		id = s.ID
-		return tx.SaveSandbox(s)
+			return tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": expiresAt(s, held, tx.Now).Time()})
+		})
 	})
 	if err != nil {
 		return sandbox.Lease{}, err
@@ -113,17 +112,18 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 		return err
 	}
 	s.Settings = settings
-	return e.followEnvironment(tx, s, env.Spec)
+	e.followEnvironment(tx, s, env.Spec)
+	return nil
 }
 
-// touch records activity. Its caller saves the row.
+// touch records activity.
 func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 	s.LastActivity = tx.Now
-	if s.ClaimedUntil > tx.Now || s.Attempts > 0 {
+	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
 		return nil // whoever works on it settles when it is due
 	}
 	held, err := tx.HeldUntil(s.ID)
-	_, s.DueAt, _ = decide(s, held, tx.Now)
+	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)
 	return err
 }
 
@@ -143,14 +143,13 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 		if end == nil {
 			end = &ending{by: sandbox.EndedByRelease, reason: "released by " + s.Owner, at: tx.Now}
 		}
-		if err := e.endLease(tx, s, *end); err != nil {
-			return err
-		}
-		if err := bury(tx, s, string(sandbox.EndedByRelease)); err != nil {
-			return err
-		}
-		s.DueAt = tx.Now // a destroy that waits for its retry is tried now
-		return tx.SaveSandbox(s)
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			if err := e.endLease(tx, s, *end); err != nil {
+				return err
+			}
+			s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
+			return bury(tx, s, string(sandbox.EndedByRelease))
+		})
 	})
 	if err != nil {
 		return sandbox.Lease{}, err

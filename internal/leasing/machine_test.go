@@ -285,8 +285,8 @@ func (m *machine) tell(p *picture) {
 		if box, ok := p.boxes[id]; ok {
 			state = string(box.State)
 		}
-		m.Logf("%s: wanted %s, %s, ended by %q, claimed for %q, due in %s; on its backend %s", p.name(id), s.Desired, s.Phase, s.EndedBy,
-			s.ClaimedFor, s.DueAt.Time().Sub(p.now), state)
+		m.Logf("%s: wanted %s, %s, ended by %q, claimed for %q, due in %s; on its backend %s", p.name(id), s.Desired, s.Phase, s.Ending.By,
+			s.Claim.For, s.Schedule.DueAt.Time().Sub(p.now), state)
 	}
 	for _, e := range p.events {
 		m.Logf("event %d: %s %s %d %s", e.ID, e.Type, e.LeaseID, e.Sequence, e.Data)

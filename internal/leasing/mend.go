@@ -58,20 +58,20 @@ func (v *inventory) mendOne(ctx context.Context, env *ledger.Environment) error 
 	}
 	recorded := v.engine.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 		if err == nil && found == "" {
-			return tx.ResolveFinding(v.open[open].ID, resolvedWell)
+			return tx.Findings().ResolveFinding(v.open[open].ID, resolvedWell)
 		}
 		f := ledger.DriftFinding{Kind: sandbox.DriftStopped, EnvironmentID: env.ID, Instance: v.instance, Field: field, Expected: "works", Observed: found}
 		if err != nil {
 			f.Resolution = fmt.Sprintf("it could not be mended, and is tried again: %v", err)
 		}
-		finding, isNew, seeErr := tx.SeeDrift(f)
+		finding, isNew, seeErr := tx.Findings().SeeDrift(f)
 		if seeErr != nil || err != nil {
 			return seeErr
 		}
 		if isNew {
 			v.engine.log.Warn("leasing: mended what an environment's sandboxes go out through", "environment", env.ID, "found", found)
 		}
-		return tx.ResolveFinding(finding.ID, resolvedMended)
+		return tx.Findings().ResolveFinding(finding.ID, resolvedMended)
 	})
 	if err != nil {
 		err = fmt.Errorf("mending the gateway of environment %s: %w", env.ID, err)

@@ -31,8 +31,8 @@ func (e *Engine) tell(t *task, out outcome, recorded error) {
 	}
 	now := e.now()
 	e.observer.Stepped(t.row.Backend, string(t.action), sandbox.CodeOf(err), now.Sub(t.began.Time()))
-	if t.action == actKill && err == nil && t.row.EndedAt != 0 {
-		e.observer.Destroyed(t.row.Backend, t.row.EndedBy, now.Sub(t.row.EndedAt.Time()))
+	if t.action == actKill && err == nil && t.row.Ending.At != 0 {
+		e.observer.Destroyed(t.row.Backend, t.row.Ending.By, now.Sub(t.row.Ending.At.Time()))
 	}
 }
 
@@ -69,7 +69,7 @@ func (e *Engine) Census(ctx context.Context) (Census, error) {
 		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
 			return err
 		}
-		if c.Kept, err = tx.KeptSum(ledger.KeptOfLedger, ""); err != nil {
+		if c.Kept, err = tx.Commands().KeptSum(ledger.KeptOfLedger, ""); err != nil {
 			return err
 		}
 		ended, err := tx.OldestEnded()

@@ -42,13 +42,13 @@ const (
 // a command.
 func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 	if elsewhere, err := e.usedElsewhere(tx, s); err != nil || elsewhere {
-		s.DueAt = tx.Now.Add(ledger.SpanOf(elsewherePoll))
+		s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(elsewherePoll))
 		return nil, err
 	}
 	select {
 	case e.saving <- struct{}{}:
 	default:
-		s.DueAt = tx.Now.Add(ledger.SpanOf(firstRetry))
+		s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(firstRetry))
 		return nil, nil
 	}
 	t, err := e.reserve(tx, s, actSave)
@@ -56,10 +56,10 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 		<-e.saving
 		return nil, err
 	}
-	t.began = max(tx.Now, s.State.ChangedAt) // what is known to have changed is read
+	t.began = max(tx.Now, s.Snapshot.ChangedAt) // what is known to have changed is read
 	t.object = e.store.ID() + "/" + s.ID + "/" + t.claim + ".tar.zst"
-	s.DueAt = tx.Now // should its process die, it is thawed at once
-	err = tx.DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
+	s.Schedule.DueAt = tx.Now // should its process die, it is thawed at once
+	err = tx.Snapshots().DoomObject(t.object, tx.Now.Add(ledger.SpanOf(abandonedFor)))
 	if err != nil {
 		<-e.saving
 		return nil, err
@@ -72,7 +72,7 @@ func (e *Engine) takeSave(tx *ledger.Tx, s *ledger.Sandbox) (*task, error) {
 // only what one engine asks of it. The other engine can save it. After a lease has ended no command
 // begins, so that is waited for only for as long as one takes to start.
 func (e *Engine) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.EndedAt.Add(ledger.SpanOf(startLimit)) {
+	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.Ending.At.Add(ledger.SpanOf(startLimit)) {
 		return false, nil
 	}
 	holders, err := tx.Holders(s.ID)
@@ -111,7 +111,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 		return out
 	}
 	reading := &exported{ReadCloser: data, atEnd: func() { e.letUse(ctx, t) }}
-	a, err := e.state.Save(ctx, t.object, reading, t.row.State.Spec.Limit())
+	a, err := e.state.Save(ctx, t.object, reading, t.row.Snapshot.Spec.Limit())
 	if thawed := data.Close(); thawed != nil && !t.last() {
 		// It is to be awake: whoever uses it next thaws it.
 		e.log.WarnContext(ctx, "leasing: letting a sandbox go on after a checkpoint", about(&t.row), "error", thawed)
@@ -165,12 +165,12 @@ func (e *Engine) letUse(ctx context.Context, t *task) {
 		return
 	}
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, err := mustSandbox(tx, t.row.ID)
-		if err != nil || s.Claim != t.claim {
-			return err
-		}
-		s.ClaimedFor = uploading
-		return tx.SaveSandbox(s)
+		return tx.Update(t.row.ID, func(s *ledger.Sandbox) error {
+			if s.Claim.Token == t.claim {
+				s.Claim.For = uploading
+			}
+			return nil
+		})
 	})
 	if err != nil { // they wait a little longer
 		e.log.WarnContext(ctx, "leasing: noting that a sandbox runs again", about(&t.row), "error", err)
@@ -293,7 +293,7 @@ func (e *Engine) CollectStates(ctx context.Context) error {
 	for {
 		var due []string
 		err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			due, err = tx.DueObjects(collectBatch)
+			due, err = tx.Snapshots().DueObjects(collectBatch)
 			return err
 		})
 		if err != nil || len(due) == 0 {
@@ -323,5 +323,5 @@ func (e *Engine) deleteObjects(ctx context.Context, objects []string) error {
 	if len(gone) == 0 {
 		return err
 	}
-	return errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.ForgetObjects(gone) }))
+	return errors.Join(err, e.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Snapshots().ForgetObjects(gone) }))
 }

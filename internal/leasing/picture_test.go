@@ -68,10 +68,10 @@ func (p *picture) readRows(tx *ledger.Tx) (err error) {
 	if p.held, err = tx.HeldUntilOf(ids); err != nil {
 		return err
 	}
-	if p.books, err = tx.PriceBooks(); err != nil {
+	if p.books, err = tx.Accounting().PriceBooks(); err != nil {
 		return err
 	}
-	periods, err := tx.PeriodsOf(ids)
+	periods, err := tx.Accounting().PeriodsOf(ids)
 	for _, u := range periods {
 		p.periods[u.SandboxID] = append(p.periods[u.SandboxID], u)
 	}

@@ -32,13 +32,13 @@ func poolSleepAfter(p *sandbox.WarmPool) ledger.Span {
 
 // unassigned reports whether a sandbox was taken from a pool and does not know it yet.
 func unassigned(s *ledger.Sandbox) bool {
-	return s.LeaseID != nil && s.PooledAt != 0 && s.ReadyAt == 0
+	return s.LeaseID != nil && s.Origin.PooledAt != 0 && s.ReadyAt == 0
 }
 
 // isLostFromPool reports whether a lease ended because the sandbox that it took from a pool could not be used.
 func isLostFromPool(s *ledger.Sandbox) bool {
-	isLost := s.EndedBy == sandbox.EndedByFailed || s.EndedBy == sandbox.EndedByVanished
-	return unassigned(s) && isLost && s.ErrorCode != sandbox.ReasonPostStartFailed
+	isLost := s.Ending.By == sandbox.EndedByFailed || s.Ending.By == sandbox.EndedByVanished
+	return unassigned(s) && isLost && s.Standing.ErrorCode != sandbox.ReasonPostStartFailed
 }
 
 // subject names what a sandbox is, for errors.
@@ -104,10 +104,10 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 	}
 	p := planPool(env, rows, demand, restored, tx.Now)
 	for _, x := range p.end {
-		if err := e.endLease(tx, x.row, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now}); err != nil {
-			return err
-		}
-		if err := tx.SaveSandbox(x.row); err != nil {
+		err := tx.UpdateRow(x.row, func(s *ledger.Sandbox) error {
+			return e.endLease(tx, s, ending{by: sandbox.EndedByEnvironment, reason: x.reason, at: tx.Now})
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -122,15 +122,20 @@ func (e *Engine) tendPool(tx *ledger.Tx, environmentID string) error {
 // beginPooled makes the row of one more sandbox that waits.
 func (e *Engine) beginPooled(tx *ledger.Tx, env *ledger.Environment) error {
 	s := e.newSandbox(tx.Now, env, env.Spec, sandbox.Acquire{Owner: poolOwner}, nil, 0)
-	s.PooledAt, s.SleepAfter = tx.Now, poolSleepAfter(env.Spec.WarmPool)
-	// Whoever takes it, however late, still has the environment's whole max_lifetime before it.
-	s.TTL = ledger.SpanOf(env.Spec.WarmPool.TTL)
-	s.MaxLifetime = s.TTL + ledger.SpanOf(env.Spec.MaxLifetime)
-	s.HardDeadline = deadline(s)
+	s.Terms = poolTerms(s.Terms, env.Spec.WarmPool)
+	s.Origin = ledger.Origin{PooledAt: tx.Now, HardDeadline: deadline(s)}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, map[string]any{"owner": poolOwner}); err != nil {
 		return err
 	}
 	return tx.CreateSandbox(s)
+}
+
+// poolTerms are those of a sandbox that waits, by the terms of a lease. The lease that takes the sandbox, however late,
+// still has its whole max_lifetime.
+func poolTerms(t ledger.Terms, p *sandbox.WarmPool) ledger.Terms {
+	t.TTL, t.SleepAfter = ledger.SpanOf(p.TTL), poolSleepAfter(p)
+	t.MaxLifetime += t.TTL
+	return t
 }
 
 // poolPlan is what a pool needs.
@@ -167,14 +172,14 @@ func planPool(env *ledger.Environment, rows []ledger.Sandbox, demand int64, rest
 	}
 	w := env.Spec.WarmPool
 	missing := size - int64(len(kept))
-	if missing == 0 || w.Paused || env.PoolFailures >= sandbox.MaxPoolFailures || env.PoolDueAt > now {
+	if missing == 0 || w.Paused || env.Pool.Failures >= sandbox.MaxPoolFailures || env.Pool.DueAt > now {
 		return p
 	}
 	p.begin = missing
-	if env.PoolFailures > 0 {
+	if env.Pool.Failures > 0 {
 		p.begin = 1 // one finds out whether it works again
 	}
-	if env.PoolFailures > 0 && beingMade(kept) {
+	if env.Pool.Failures > 0 && beingMade(kept) {
 		p.begin = 0
 	}
 	return p
@@ -230,7 +235,7 @@ func mostWithin(at []ledger.Time, within ledger.Span) int64 {
 func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
 	switch {
-	case s.PooledAt < restored:
+	case s.Origin.PooledAt < restored:
 		return "the ledger was restored, and a lease may have had it since the backup was taken"
 	case s.Backend != env.Backend || s.Instance != env.Instance:
 		return changed("backend")
@@ -263,24 +268,27 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) 
 // poolSpawned records that a pool's sandboxes can be made again.
 func poolSpawned(tx *ledger.Tx, s *ledger.Sandbox) error {
 	env, err := mustEnvironment(tx, s.EnvironmentID)
-	if err != nil || env.PoolFailures == 0 {
+	if err != nil || env.Pool.Failures == 0 {
 		return err
 	}
-	env.PoolFailures, env.PoolError, env.PoolDueAt = 0, "", 0
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		env.Pool = ledger.PoolFailures{}
+		return nil
+	})
 }
 
 // poolFailed records that a pool's sandbox could not be made. Those that were begun before the last
 // failure was known say nothing new.
 func poolFailed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	env, err := mustEnvironment(tx, s.EnvironmentID)
-	if err != nil || s.PooledAt < env.PoolDueAt {
+	if err != nil || s.Origin.PooledAt < env.Pool.DueAt {
 		return err
 	}
-	env.PoolFailures++
-	env.PoolError = cause.Error()
-	env.PoolDueAt = tx.Now.Add(ledger.SpanOf(backoff(env.PoolFailures)))
-	return tx.SaveEnvironment(env)
+	return tx.UpdateEnvironmentRow(env, func(env *ledger.Environment) error {
+		n := env.Pool.Failures + 1
+		env.Pool = ledger.PoolFailures{Failures: n, Error: cause.Error(), DueAt: tx.Now.Add(ledger.SpanOf(backoff(n)))}
+		return nil
+	})
 }
 
 // poolStatus returns where an environment's warm pool stands, nil when it has none.
@@ -293,42 +301,39 @@ func (e *Engine) poolStatus(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Po
 	if env.Spec.WarmPool.Runs() {
 		ready, other = other, ready
 	}
-	p := &sandbox.PoolStatus{Ready: n[ready], Pending: n[sandbox.PhasePending] + n[other], Failures: env.PoolFailures, LastError: env.PoolError}
-	if env.PoolFailures < sandbox.MaxPoolFailures {
-		p.RetryAt = env.PoolDueAt.Time()
+	p := &sandbox.PoolStatus{Ready: n[ready], Pending: n[sandbox.PhasePending] + n[other], Failures: env.Pool.Failures, LastError: env.Pool.Error}
+	if env.Pool.Failures < sandbox.MaxPoolFailures {
+		p.RetryAt = env.Pool.DueAt.Time()
 	}
 	return p, err
 }
 
-// takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned, or returns nil
-// when none fits. awake says that it need not be woken. The caller makes the lease name it.
-func takeFromPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (s *ledger.Sandbox, awake bool, err error) {
+// findInPool returns the waiting sandbox that a new generation of a lease can have, nil when none fits.
+func findInPool(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger.Sandbox, error) {
 	if env.Spec.WarmPool == nil {
-		return nil, false, nil
+		return nil, nil
 	}
 	rows, err := tx.PoolSandboxes(env.ID)
 	if err != nil || len(rows) == 0 {
-		return nil, false, err
+		return nil, err
 	}
 	restored, err := tx.RestoredAt()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	s = choose(rows, want, env, restored, tx.Now)
-	if s == nil {
-		return nil, false, nil
-	}
-	awake = s.Phase == sandbox.PhaseAwake
+	return choose(rows, want, env, restored, tx.Now), nil
+}
+
+// takeFromPool gives a waiting sandbox to a new generation of a lease, to be assigned.
+func takeFromPool(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	// Until now it was the environment's. Nothing counts until it is the lease's and awake.
-	if err := tx.EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
-		return nil, false, err
+	if err := tx.Accounting().EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
+		return err
 	}
-	s.LeaseID, s.Generation, s.AgentDID, s.Owner, s.BatchID = want.LeaseID, want.Generation, want.AgentDID, want.Owner, want.BatchID
-	s.TTL, s.MaxLifetime, s.SleepAfter = want.TTL, want.MaxLifetime, want.SleepAfter
-	s.ExpiryConditions, s.Settings = want.ExpiryConditions, want.Settings
-	s.Phase, s.ReadyAt, s.LeasedAt, s.LastActivity, s.DueAt = sandbox.PhasePending, 0, tx.Now, tx.Now, tx.Now
-	s.Attempts, s.LastError, s.State, s.PostStart = 0, "", want.State, want.PostStart
-	return s, awake, nil
+	s.Tenure, s.Terms, s.Snapshot = want.Tenure, want.Terms, want.Snapshot
+	s.Phase = sandbox.PhasePending
+	s.Schedule.Reset(tx.Now)
+	return nil
 }
 
 // choose returns the sandbox that waits longest and can be what is wanted. Where they wait asleep, one that is about to
@@ -337,8 +342,8 @@ func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment
 	var awake *ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
-		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.ClaimedUntil > now || s.Attempts > 0 ||
-			now.Add(want.MaxLifetime) > s.HardDeadline {
+		if !live(s, 0, now) || outdated(s, env, restored) != "" || s.Claim.Holds(now) || s.Schedule.Attempts > 0 ||
+			now.Add(want.MaxLifetime) > s.Origin.HardDeadline {
 			continue
 		}
 		switch s.Phase {

@@ -22,10 +22,12 @@ const (
 )
 
 // isKept reports whether a sandbox is kept for a post-mortem.
-func isKept(s *ledger.Sandbox) bool { return s.KeptUntil != 0 && s.Phase != sandbox.PhaseGone }
+func isKept(s *ledger.Sandbox) bool { return s.Ending.KeptUntil != 0 && s.Phase != sandbox.PhaseGone }
 
 // isHalted reports whether a sandbox that is kept is known to be stopped.
-func isHalted(s *ledger.Sandbox) bool { return isKept(s) && s.StopReason == sandbox.StopPostMortem }
+func isHalted(s *ledger.Sandbox) bool {
+	return isKept(s) && s.Standing.StopReason == sandbox.StopPostMortem
+}
 
 // keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
 func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end ending) (ledger.Time, error) {
@@ -43,13 +45,13 @@ func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end ending) (ledger.Time, error
 	return tx.Now.Add(ledger.SpanOf(keep)), nil
 }
 
-// bury ends a post-mortem: what was kept is removed. It does nothing to what is not kept. Its caller saves
-// the row.
+// bury ends a post-mortem: what was kept is removed. It does nothing to what is not kept.
 func bury(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	if !isKept(s) {
 		return nil
 	}
-	s.KeptUntil, s.DueAt, s.Attempts = 0, tx.Now, 0
+	s.Ending.KeptUntil = 0
+	s.Schedule.Restart(tx.Now)
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
 }
 
@@ -68,32 +70,24 @@ func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 		return err
 	}
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		now, err := mustSandbox(tx, s.ID)
-		if err != nil || !isHalted(now) || now.ClaimedUntil > tx.Now {
-			return err
-		}
-		if absent {
-			err = bury(tx, now, noLongerThere)
-		} else {
-			now.StopReason, now.DueAt = sandbox.StopOutside, tx.Now
-		}
-		if err != nil {
-			return err
-		}
-		return tx.SaveSandbox(now)
+		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
+			switch {
+			case !isHalted(now) || now.Claim.Holds(tx.Now):
+				return nil
+			case absent:
+				return bury(tx, now, noLongerThere)
+			}
+			now.Standing.StopReason, now.Schedule.DueAt = sandbox.StopOutside, tx.Now
+			return nil
+		})
 	})
 }
 
 // buryOld ends the post-mortems of what failed before a moment, however long they were to last.
 func buryOld(tx *ledger.Tx, before ledger.Time) (done retention.Purged, more bool, err error) {
 	rows, err := tx.KeptSandboxes(before, retention.Batch)
-	for i := range rows {
-		if err == nil {
-			err = bury(tx, &rows[i], cleanedUp)
-		}
-		if err == nil {
-			err = tx.SaveSandbox(&rows[i])
-		}
+	if err == nil {
+		err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return bury(tx, s, cleanedUp) })
 	}
 	return done, len(rows) == retention.Batch, err
 }

@@ -37,7 +37,7 @@ func postStartHasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if !runsPostStart(s) {
 		return false, nil
 	}
-	x, err := tx.Exec(sandbox.PostStartID(s.ID, 0))
+	x, err := tx.Commands().Exec(sandbox.PostStartID(s.ID, 0))
 	return x != nil, err
 }
 
@@ -86,12 +86,12 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 		switch {
 		case err != nil:
 			return err
-		case s.Claim != t.claim:
+		case s.Claim.Token != t.claim:
 			return sandbox.Errorf(sandbox.Unavailable, "sandbox %s is made by somebody else by now", s.ID)
 		case s.Desired == ledger.Gone:
 			return sandbox.Errorf(sandbox.Failed, "sandbox %s: its lease ended before post_start[%d] was run", s.ID, n)
 		}
-		known, err := tx.Exec(req.ID)
+		known, err := tx.Commands().Exec(req.ID)
 		switch {
 		case err != nil:
 			return err
@@ -111,10 +111,7 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 // first records a command that was never begun, with its use.
 func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	c.row.Holder = c.use.holder
-	if err := record(tx, s, &c.row); err != nil {
-		return err
-	}
-	if err := tx.SaveSandbox(s); err != nil {
+	if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return record(tx, s, &c.row) }); err != nil {
 		return err
 	}
 	return c.hold(tx)

@@ -307,7 +307,7 @@ func TestACommandThatMakesASandboxIsFollowedByWhoMakesIt(t *testing.T) {
 		}
 		var x *ledger.Exec
 		err := other.store.Read(w.Context(), func(tx *ledger.Tx) (err error) {
-			x, err = tx.Exec(sandbox.PostStartID(l.SandboxID, 0))
+			x, err = tx.Commands().Exec(sandbox.PostStartID(l.SandboxID, 0))
 			return err
 		})
 		if err != nil || x == nil || x.HeldUntil > ledger.At(time.Now()) {

@@ -47,7 +47,7 @@ func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*le
 	if err != nil {
 		return nil, err
 	}
-	all, err := tx.Processes(s.ID)
+	all, err := tx.Commands().Processes(s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func makeRoom(tx *ledger.Tx, all []ledger.Process, name string) error {
 			first = p
 		}
 	}
-	return tx.RemoveProcess(first) // fewer than all of them live
+	return tx.Commands().RemoveProcess(first) // fewer than all of them live
 }
 
 // processOf returns a process of a lease's current generation, with its sandbox.
@@ -104,7 +104,7 @@ func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sa
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := tx.Process(s.ID, r.Name)
+	p, err := tx.Commands().Process(s.ID, r.Name)
 	if err == nil && p == nil {
 		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no process %s in generation %d: list its processes", r.LeaseRef.ID, r.Name, s.Generation).WithReason(sandbox.ReasonProcessNotFound)
 	}
@@ -135,7 +135,7 @@ func (e *Engine) ListProcesses(ctx context.Context, leaseID string) (list []sand
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Processes(s.ID)
+		rows, err := tx.Commands().Processes(s.ID)
 		for i := range rows {
 			list = append(list, rows[i].Domain())
 		}
@@ -189,16 +189,16 @@ func (e *Engine) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *ledg
 		}
 		p.KillAt = tx.Now
 		if p.State == sandbox.ProcessRunning {
-			return tx.SaveProcess(p)
+			return tx.Commands().SaveProcess(p)
 		}
 		endProcess(p, sandbox.ProcessKilled)
-		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}); err != nil {
+		err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			return tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts})
+		})
+		if err != nil {
 			return err
 		}
-		if err := tx.SaveSandbox(s); err != nil {
-			return err
-		}
-		return tx.SaveProcess(p)
+		return tx.Commands().SaveProcess(p)
 	})
 	return p, err
 }

@@ -29,7 +29,7 @@ func declareProcesses(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.Proce
 		}
 		rows = append(rows, ledger.NewProcess(s, p, true, tx.Now))
 	}
-	return tx.CreateProcesses(rows)
+	return tx.Commands().CreateProcesses(rows)
 }
 
 // startsAgain reports whether a process is started again that its sandbox has lost.
@@ -39,7 +39,7 @@ func startsAgain(p *ledger.Process) bool {
 
 // loseProcesses notes that a sandbox was stopped, and its processes with it.
 func loseProcesses(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
-	rows, err := tx.Processes(s.ID)
+	rows, err := tx.Commands().Processes(s.ID)
 	for i := range rows {
 		p := &rows[i]
 		// One that a stop asked to end may have been quicker to say that it has.
@@ -48,7 +48,7 @@ func loseProcesses(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 			continue
 		}
 		loseProcess(p, tx.Now, why)
-		err = tx.SaveProcess(p)
+		err = tx.Commands().SaveProcess(p)
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (e *Engine) TendProcesses(ctx context.Context) (next time.Time, err error) 
 		return next, err
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		at, err := tx.NextProcess()
+		at, err := tx.Commands().NextProcess()
 		if err == nil && at != ledger.Never {
 			next = at.Time()
 		}
@@ -102,7 +102,7 @@ func (e *Engine) TendProcesses(ctx context.Context) (next time.Time, err error) 
 func (e *Engine) tend(ctx context.Context, sandboxID string) error {
 	var due []ledger.Process
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		due, err = tx.DueProcesses(e.inReach(), sandboxID, tendBatch)
+		due, err = tx.Commands().DueProcesses(e.inReach(), sandboxID, tendBatch)
 		return err
 	})
 	for i := range due {
@@ -122,12 +122,14 @@ func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error 
 		if err != nil {
 			return err
 		}
-		p, err := tx.Process(sandboxID, name)
+		p, err := tx.Commands().Process(sandboxID, name)
 		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone || isStopping(s, tx.Now) {
 			return err
 		}
-		r, err = e.holdProcess(tx, s, p)
-		return err
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			r, err = e.holdProcess(tx, s, p)
+			return err
+		})
 	})
 	if err == nil && r != nil {
 		r.begin()
@@ -143,7 +145,7 @@ type processRun struct {
 	start  bool // it is to be started first
 }
 
-// holdProcess gives a process to this engine, and stores it with its sandbox.
+// holdProcess gives a process to this engine, within an update of its sandbox.
 func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
 	r := &processRun{engine: e, start: p.State == sandbox.ProcessPending}
 	p.Holder, p.DueAt = e.ids(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(claimTTL))
@@ -157,12 +159,9 @@ func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process
 		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessStarted, data); err != nil {
 			return nil, err
 		}
-		if err := tx.SaveSandbox(s); err != nil {
-			return nil, err
-		}
 	}
 	r.row, r.box = *p, *s
-	return r, tx.SaveProcess(p)
+	return r, tx.Commands().SaveProcess(p)
 }
 
 // begin follows the process in the background, until it has ended or somebody else does.
@@ -227,7 +226,7 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 func (r *processRun) isOurs() bool {
 	e, ours := r.engine, false
 	err := e.store.Read(e.life, func(tx *ledger.Tx) error {
-		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
 		ours = err == nil && r.isStill(p)
 		return err
 	})
@@ -255,7 +254,7 @@ func goesOn(err error) bool {
 func (r *processRun) leave() {
 	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
 		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(heartbeatEvery))
-		return tx.SaveProcess(p)
+		return tx.Commands().SaveProcess(p)
 	})
 }
 
@@ -263,29 +262,25 @@ func (r *processRun) leave() {
 func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error) {
 	e := r.engine
 	err := e.store.Write(e.life, func(tx *ledger.Tx) error {
-		p, err := tx.Process(r.row.SandboxID, r.row.Name)
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
 		if err != nil || !r.isStill(p) {
 			return err
 		}
-		s, err := mustSandbox(tx, p.SandboxID)
-		if err != nil {
-			return err
-		}
-		return change(tx, s, p)
+		return tx.Update(p.SandboxID, func(s *ledger.Sandbox) error { return change(tx, s, p) })
 	})
 	if err != nil && e.life.Err() == nil { // whoever takes it over finds the same
 		e.log.Error("leasing: "+what, about(&r.box), "process", r.row.Name, "error", err)
 	}
 }
 
-// settleProcess records how a start of a process ended, and stores both.
+// settleProcess records how a start of a process ended, within an update of its sandbox.
 func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sandbox.ExecResult, cause error) error {
 	if isLost(s, cause, tx.Now) {
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
 			p.State, p.DueAt, p.Lost, p.Error = sandbox.ProcessPending, tx.Now.Add(ledger.SpanOf(heartbeatEvery)), true, ""
 		}
-		return tx.SaveProcess(p)
+		return tx.Commands().SaveProcess(p)
 	}
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error = tx.Now, res.ExitCode, ledger.Flag(res.OOMKilled), ""
 	kind, data := sandbox.EventProcessExited, map[string]any{"name": p.Name, "start": p.Starts}
@@ -313,10 +308,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
 		return err
 	}
-	if err := tx.SaveSandbox(s); err != nil {
-		return err
-	}
-	return tx.SaveProcess(p)
+	return tx.Commands().SaveProcess(p)
 }
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
@@ -326,7 +318,7 @@ func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
 
 // isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
 func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.ClaimedFor == string(actSleep) && s.ClaimedUntil > now && s.SleepMode == sandbox.SleepStop
+	return s.Claim.For == string(actSleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
 }
 
 // startAfterPause has a process started again, the later the more starts did not last.

@@ -50,7 +50,7 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string, begin func(tx *l
 		if err != nil {
 			return err
 		}
-		if row != nil && row.ClaimedUntil > tx.Now {
+		if row != nil && row.Claim.Holds(tx.Now) {
 			return errClaimed
 		}
 		if err := begin(tx, row); err != nil {
@@ -68,8 +68,8 @@ func (e *Engine) awaitEnvironment(ctx context.Context, id string) (waited bool, 
 		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 			until = 0
 			row, err := tx.Environment(id)
-			if err == nil && row != nil && row.ClaimedUntil > tx.Now {
-				until = row.ClaimedUntil
+			if err == nil && row != nil && row.Claim.Holds(tx.Now) {
+				until = row.Claim.Until
 			}
 			return err
 		})
@@ -131,16 +131,16 @@ func (e *Engine) settleEnvironment(ctx context.Context, id, claim string, change
 		if err != nil {
 			return err
 		}
-		if row.Claim != claim {
+		if row.Claim.Token != claim {
 			return sandbox.Errorf(sandbox.Unavailable, "environment %s: another request took over what this one did not finish in time: ask again", id)
 		}
-		row.Claim, row.ClaimedUntil = "", 0
-		if change != nil {
-			if err := change(tx, row); err != nil {
-				return err
+		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+			row.Claim = ledger.EnvironmentClaim{}
+			if change == nil {
+				return nil
 			}
-		}
-		return tx.SaveEnvironment(row)
+			return change(tx, row)
+		})
 	})
 }
 

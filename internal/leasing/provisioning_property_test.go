@@ -229,7 +229,7 @@ func (s *site) checkAtRest() {
 	} else if row.Status != sandbox.EnvironmentDestroyed {
 		s.Fatalf("the environment is %s, unmade since %d", row.Status, row.UnmadeSince)
 	}
-	if provisioned != want || row.Claim != "" {
-		s.Fatalf("the environment is %s with the claim %q, and %d are provisioned", row.Status, row.Claim, provisioned)
+	if provisioned != want || row.Claim.Token != "" {
+		s.Fatalf("the environment is %s with the claim %q, and %d are provisioned", row.Status, row.Claim.Token, provisioned)
 	}
 }

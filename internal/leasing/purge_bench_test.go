@@ -119,8 +119,8 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 		at := tx.Now.Add(-2 * ledger.SpanOf(retention.DefaultTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
-		row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at
-		_, err := tx.KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at
+		_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		return errors.Join(err, ledgertest.Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	if err != nil {

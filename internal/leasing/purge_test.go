@@ -83,8 +83,10 @@ func (b *bill) destroySome() {
 	b.write(func(tx *ledger.Tx) error {
 		var err error
 		for _, s := range b.sandboxes[len(b.sandboxes)-n:] {
-			s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
-			err = errors.Join(err, tx.EnterState(s, sandbox.PhaseGone, tx.Now, nil), tx.SaveSandbox(s))
+			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+				return tx.Accounting().EnterState(s, sandbox.PhaseGone, tx.Now, nil)
+			}))
 		}
 		return err
 	})
@@ -98,7 +100,7 @@ func (w *world) graveyard(sandboxes, events int) {
 		for range sandboxes {
 			s := ledgertest.Sandbox(tx, game, 0)
 			s.LeaseID = nil
-			s.Desired, s.EndedBy, s.Phase, s.EndedAt, s.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+			s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
 			for range events {
 				if err := tx.AppendSandboxEvent(s, sandbox.EventRenewed, nil); err != nil {
 					return err

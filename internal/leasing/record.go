@@ -105,10 +105,10 @@ func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle
 	return out
 }
 
-// followRecord counts what a sandbox is recorded to have run and was not counted before. Its caller saves the row.
+// followRecord counts what a sandbox is recorded to have run and was not counted before.
 func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.Incarnation) error {
 	for _, i := range ran {
-		if i.Number < s.Incarnation {
+		if i.Number < s.Meter.Incarnation {
 			continue
 		}
 		if err := e.followIncarnation(tx, s, i); err != nil {
@@ -119,9 +119,8 @@ func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.In
 }
 
 func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.Incarnation) error {
-	if i.Number > s.Incarnation {
-		s.Incarnation, s.CPUMark = i.Number, 0
-		counted, err := tx.LastUsed(s.ID)
+	if s.Meter.Begins(i) {
+		counted, err := tx.Accounting().LastUsed(s.ID)
 		if err != nil {
 			return err
 		}
@@ -130,12 +129,12 @@ func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.I
 			return err
 		}
 	}
-	open, err := tx.OpenPeriod(s.ID)
+	open, err := tx.Accounting().OpenPeriod(s.ID)
 	if err != nil || open == nil || open.State != sandbox.PhaseAwake {
 		return err // it is paused, or was counted to its end
 	}
-	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.CPUMark {
-		if err := tx.AddCPU(s, cpu); err != nil {
+	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
+		if err := tx.Accounting().AddCPU(s, cpu); err != nil {
 			return err
 		}
 	}
@@ -150,9 +149,9 @@ func (e *Engine) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at led
 	var book *ledger.PriceBook // what is gone costs nothing more
 	if p != sandbox.PhaseGone {
 		var err error
-		if book, err = tx.KeepPriceBook(s.Backend, e.books[s.Backend]); err != nil {
+		if book, err = tx.Accounting().KeepPriceBook(s.Backend, e.books[s.Backend]); err != nil {
 			return err
 		}
 	}
-	return tx.EnterState(s, p, at, book)
+	return tx.Accounting().EnterState(s, p, at, book)
 }

@@ -187,7 +187,7 @@ func (e *Engine) storeLarge(ctx context.Context, x *ledger.Exec, r *recording) e
 	}
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		for stream := range large {
-			if err := tx.DoomObject(outputObject(x, stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
+			if err := tx.Snapshots().DoomObject(outputObject(x, stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
 				return err
 			}
 		}

@@ -15,11 +15,6 @@ import (
 // backend has put to rest is one that nobody had worked on, and rests. The ledger alone ends leases: where a
 // renewal was lost, what its backend has ended is told of it, and starts again.
 
-// limitsOf are a sandbox's for its backend.
-func limitsOf(s *ledger.Sandbox) sandbox.Limits {
-	return sandbox.Limits{TTL: s.TTL.Duration(), SleepAfter: s.SleepAfter.Duration()}
-}
-
 // keepsTime reports whether a sandbox's backend does, or nobody here knows.
 func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
 	x := e.backends[s.Backend]
@@ -27,14 +22,14 @@ func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
 }
 
 // oweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
-// told. Its caller saves the row.
+// told.
 func (e *Engine) oweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !e.keepsTime(s) {
 		return false
 	}
-	s.RenewalOwed = max(tx.Now, s.RenewalOwed+1)
-	if s.ClaimedUntil <= tx.Now && s.Attempts == 0 {
-		s.DueAt = tx.Now
+	s.Pending.NeedRenewal(tx.Now)
+	if !s.Claim.Holds(tx.Now) && s.Schedule.Attempts == 0 {
+		s.Schedule.DueAt = tx.Now
 	}
 	return true
 }
@@ -62,7 +57,7 @@ func (e *Engine) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
 	if s.SleepAfter > 0 {
 		unused = min(unused, s.SleepAfter)
 	}
-	return s.RenewalOwed != 0 || max(s.LastActivity, s.RenewedAt, s.ChangedAt).Add(unused) <= now
+	return s.Pending.Renewal != 0 || max(s.LastActivity, s.Pending.RenewedAt, s.Standing.Since).Add(unused) <= now
 }
 
 // renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
@@ -72,7 +67,7 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	obs, err := x.Renew(ctx, h, limitsOf(&t.row))
+	obs, err := x.Renew(ctx, h, t.row.Terms.Limits())
 	if err == nil && rests(&t.row, obs) {
 		out.rest = &obs
 	}
@@ -82,10 +77,7 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 
 // settleRenewed notes that a backend was told what it was owed when the step began.
 func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *sandbox.Observation) error {
-	if s.RenewalOwed == t.row.RenewalOwed {
-		s.RenewalOwed = 0
-	}
-	s.RenewedAt = t.began
+	s.Pending.GotRenewal(t.row.Pending, t.began)
 	if rest == nil || s.Phase != sandbox.PhaseAwake {
 		return nil
 	}
@@ -98,13 +90,13 @@ func rests(s *ledger.Sandbox, o sandbox.Observation) bool {
 	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
 }
 
-// followRest records that a sandbox was put to rest, which is as it should be. Its caller saves the row.
+// followRest records that a sandbox was put to rest, which is as it should be.
 func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
 	if err := loseProcesses(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
 		return err
 	}
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
-	s.StopReason = cmp.Or(s.StopReason, o.Rest)
-	s.Attempts, s.LastError = 0, ""
-	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.StopReason})
+	s.Standing.StopReason = cmp.Or(s.Standing.StopReason, o.Rest)
+	s.Schedule.Succeed()
+	return e.enterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop), map[string]any{"mode": sandbox.SleepStop, "reason": s.Standing.StopReason})
 }

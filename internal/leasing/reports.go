@@ -73,7 +73,7 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 		return nil, err
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		findings, err = tx.Drift(f)
+		findings, err = tx.Findings().Drift(f)
 		return err
 	})
 	return findings, err

@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
@@ -63,19 +64,17 @@ func keepSecrets(tx *ledger.Tx, p sandbox.PutEnvironment, sealed map[string][]by
 		return nil
 	}
 	rows, err := tx.LeasedSandboxes(p.ID)
-	for i := range rows {
-		if rows[i].Desired != ledger.Present {
-			continue
-		}
-		rows[i].SecretsOwed = max(tx.Now, rows[i].SecretsOwed+1)
-		if rows[i].Attempts == 0 {
-			rows[i].DueAt = tx.Now
-		}
-		if err := tx.SaveSandbox(&rows[i]); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	rows = slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return s.Desired != ledger.Present })
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		s.Pending.NeedSecrets(tx.Now)
+		if s.Schedule.Attempts == 0 {
+			s.Schedule.DueAt = tx.Now
+		}
+		return nil
+	})
 }
 
 // deliver brings its environment's secrets into a sandbox that is awake and leased.
@@ -96,7 +95,7 @@ func (e *Engine) deliver(ctx context.Context, x *backend, s *ledger.Sandbox) err
 
 // putSecrets opens secrets and gives them to a sandbox; none take away those that it may have.
 func (e *Engine) putSecrets(ctx context.Context, x *backend, s *ledger.Sandbox, sealed []ledger.EnvironmentSecret) error {
-	if len(sealed) == 0 && s.SecretsOwed == 0 {
+	if len(sealed) == 0 && s.Pending.Secrets == 0 {
 		return nil
 	}
 	secrets := make(map[string]sandbox.Secret, len(sealed))
@@ -125,9 +124,7 @@ func (e *Engine) wake(ctx context.Context, x *backend, t *task) error {
 func settleSecrets(s *ledger.Sandbox, t *task) {
 	switch t.action {
 	case actSpawn, actAssign, actWake, actThaw, actDeliver:
-		if s.SecretsOwed == t.row.SecretsOwed {
-			s.SecretsOwed = 0
-		}
+		s.Pending.GotSecrets(t.row.Pending)
 	}
 }
 
@@ -138,7 +135,8 @@ func owe(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	have, err := tx.Secrets(s.EnvironmentID)
 	if err == nil && len(have) > 0 {
-		s.SecretsOwed, s.DueAt = max(tx.Now, s.SecretsOwed+1), tx.Now
+		s.Pending.NeedSecrets(tx.Now)
+		s.Schedule.DueAt = tx.Now
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func (c *command) join(tx *ledger.Tx, s *ledger.Sandbox) error {
 
 // openSession returns the command's session, in which nothing may run. Errors: NotFound, Conflict.
 func (c *command) openSession(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Session, error) {
-	row, err := tx.Session(s.ID, c.req.Session)
+	row, err := tx.Commands().Session(s.ID, c.req.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (c *command) openSession(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Session
 	if row.State == sandbox.SessionClosed || row.SandboxID != s.ID {
 		return nil, sandbox.Errorf(sandbox.Conflict, "lease %s: session %s of generation %d is closed: create another one", row.LeaseID, row.ID, row.Generation).WithReason(sandbox.ReasonSessionClosed)
 	}
-	running, err := tx.RunningInSession(s.ID, row.ID)
+	running, err := tx.Commands().RunningInSession(s.ID, row.ID)
 	if err == nil && running != "" {
 		err = sandbox.Errorf(sandbox.Conflict, "lease %s: command %s runs in session %s, and commands of a session run one after the other: wait for its end, or cancel it", row.LeaseID, running, row.ID).WithReason(sandbox.ReasonSessionBusy)
 	}
@@ -65,12 +65,12 @@ func (c *command) recordInput(tx *ledger.Tx, row *ledger.Session) error {
 	if typed == "" {
 		typed = quoted(c.req.Command)
 	}
-	err := tx.AppendSessionEvents(row, ledger.SessionEvent{At: tx.Now, Type: sandbox.SessionInput, Source: c.row.Source, ExecID: c.row.ID, Data: []byte(typed + "\n")})
+	err := tx.Commands().AppendSessionEvents(row, ledger.SessionEvent{At: tx.Now, Type: sandbox.SessionInput, Source: c.row.Source, ExecID: c.row.ID, Data: []byte(typed + "\n")})
 	if err != nil {
 		return err
 	}
 	c.recorded = recorded{at: row.LastSequence}
-	return tx.SaveSession(row)
+	return tx.Commands().SaveSession(row)
 }
 
 // quoted writes a command as a shell takes it.
@@ -98,17 +98,17 @@ func say(tx *ledger.Tx, x *ledger.Exec, texts ...string) error {
 		return err
 	}
 	for _, text := range texts {
-		err := tx.AppendSessionEvents(row, ledger.SessionEvent{At: tx.Now, Type: sandbox.SessionSystem, Source: sandbox.SourceSystem, ExecID: x.ID, Data: []byte(text + "\n")})
+		err := tx.Commands().AppendSessionEvents(row, ledger.SessionEvent{At: tx.Now, Type: sandbox.SessionSystem, Source: sandbox.SourceSystem, ExecID: x.ID, Data: []byte(text + "\n")})
 		if err != nil {
 			return err
 		}
 	}
-	return tx.SaveSession(row)
+	return tx.Commands().SaveSession(row)
 }
 
 // mustSession returns the session of a command that has one.
 func mustSession(tx *ledger.Tx, x *ledger.Exec) (*ledger.Session, error) {
-	row, err := tx.Session(x.SandboxID, x.SessionID)
+	row, err := tx.Commands().Session(x.SandboxID, x.SessionID)
 	if err == nil && row == nil {
 		err = sandbox.Errorf(sandbox.Internal, "command %s: its session %s is not on the ledger", x.ID, x.SessionID)
 	}
@@ -152,7 +152,7 @@ func (e *Engine) keepShellState(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec
 			changed, problems = *row, append(problems, "what the line has set is not kept: "+err.Error())
 		}
 	}
-	if err := tx.SaveSession(&changed); err != nil {
+	if err := tx.Commands().SaveSession(&changed); err != nil {
 		return err
 	}
 	return say(tx, x, problems...)
@@ -177,6 +177,6 @@ func recordedOf(tx *ledger.Tx, x *ledger.Exec) (has recorded, err error) {
 		return has, err
 	}
 	has.at = row.LastSequence
-	has.streams, err = tx.RecordedOf(x)
+	has.streams, err = tx.Commands().RecordedOf(x)
 	return has, err
 }

@@ -47,7 +47,7 @@ func (e *Engine) envOf(s *ledger.Session) (env map[string]string, err error) {
 
 // resealSessions is ResealSecrets for the variables of sessions.
 func (e *Engine) resealSessions(tx *ledger.Tx) (n int, failed []error, err error) {
-	all, err := tx.SealedSessions()
+	all, err := tx.Commands().SealedSessions()
 	for i := range all {
 		s := &all[i]
 		stale, err := e.keys.Stale(s.SealedEnv)
@@ -63,7 +63,7 @@ func (e *Engine) resealSessions(tx *ledger.Tx) (n int, failed []error, err error
 		}
 		if stale {
 			n++
-			if err := tx.SaveSession(s); err != nil {
+			if err := tx.Commands().SaveSession(s); err != nil {
 				return n, failed, err
 			}
 		}
@@ -92,7 +92,7 @@ func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbo
 		if !live(s, held, tx.Now) {
 			return errEnded(s, held, tx.Now)
 		}
-		known, err := tx.Session(s.ID, c.ID)
+		known, err := tx.Commands().Session(s.ID, c.ID)
 		if err != nil {
 			return err
 		}
@@ -108,11 +108,10 @@ func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbo
 		if err := e.putEnv(row, c.Env); err != nil {
 			return err
 		}
-		if err := tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}); err != nil {
-			return err
-		}
 		view = row.Domain("")
-		return errors.Join(tx.CreateSession(row), tx.SaveSandbox(s))
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}), tx.Commands().CreateSession(row))
+		})
 	})
 	return view, err
 }
@@ -145,7 +144,7 @@ func sessionView(tx *ledger.Tx, s *ledger.Session) (sandbox.Session, error) {
 	if err := closeWithLease(tx, s); err != nil {
 		return sandbox.Session{}, err
 	}
-	running, err := tx.RunningInSession(s.SandboxID, s.ID)
+	running, err := tx.Commands().RunningInSession(s.SandboxID, s.ID)
 	return s.Domain(running), err
 }
 
@@ -157,7 +156,7 @@ func closeWithLease(tx *ledger.Tx, s *ledger.Session) error {
 	}
 	of, err := mustSandbox(tx, s.SandboxID)
 	if err == nil && of.Desired == ledger.Gone {
-		s.State, s.ClosedAt = sandbox.SessionClosed, of.EndedAt
+		s.State, s.ClosedAt = sandbox.SessionClosed, of.Ending.At
 	}
 	return err
 }
@@ -167,7 +166,7 @@ func sessionOf(tx *ledger.Tx, r sandbox.SessionRef) (*ledger.Session, error) {
 	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
 		return nil, err
 	}
-	s, err := tx.SessionOf(r)
+	s, err := tx.Commands().SessionOf(r)
 	if err == nil && s == nil {
 		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no session %s, or it is no longer kept: create it first", r.LeaseID, r.ID).WithReason(sandbox.ReasonSessionNotFound)
 	}
@@ -192,7 +191,7 @@ func (e *Engine) ListSessions(ctx context.Context, f sandbox.SessionFilter) (lis
 		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
 			return err
 		}
-		rows, err := tx.ListSessions(f)
+		rows, err := tx.Commands().ListSessions(f)
 		for i := range rows {
 			view, err := sessionView(tx, &rows[i])
 			if err != nil {
@@ -208,12 +207,12 @@ func (e *Engine) ListSessions(ctx context.Context, f sandbox.SessionFilter) (lis
 // closeSession takes a session's variables away, and lets no other command begin in it.
 func closeSession(tx *ledger.Tx, s *ledger.Session) error {
 	s.State, s.ClosedAt, s.SealedEnv = sandbox.SessionClosed, tx.Now, nil
-	return tx.SaveSession(s)
+	return tx.Commands().SaveSession(s)
 }
 
 // closeSessions closes the sessions of a sandbox that is gone.
 func closeSessions(tx *ledger.Tx, sandboxID string) error {
-	open, err := tx.OpenSessions(sandboxID)
+	open, err := tx.Commands().OpenSessions(sandboxID)
 	for i := range open {
 		if err == nil {
 			err = closeSession(tx, &open[i])
@@ -230,14 +229,10 @@ func (e *Engine) CloseSession(ctx context.Context, r sandbox.SessionRef) (view s
 			return err
 		}
 		if row.State == sandbox.SessionOpen {
-			s, err := mustSandbox(tx, row.SandboxID)
+			err := tx.Update(row.SandboxID, func(s *ledger.Sandbox) error {
+				return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionClosed, map[string]any{"session_id": row.ID}), closeSession(tx, row))
+			})
 			if err != nil {
-				return err
-			}
-			if err := tx.AppendSandboxEvent(s, sandbox.EventSessionClosed, map[string]any{"session_id": row.ID}); err != nil {
-				return err
-			}
-			if err := errors.Join(closeSession(tx, row), tx.SaveSandbox(s)); err != nil {
 				return err
 			}
 		}
@@ -276,7 +271,7 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 		if err != nil {
 			return err
 		}
-		rows, err := tx.SessionEvents(s, f.After, f.Limit)
+		rows, err := tx.Commands().SessionEvents(s, f.After, f.Limit)
 		for i := range rows {
 			events = append(events, rows[i].Domain())
 		}

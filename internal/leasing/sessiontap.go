@@ -98,10 +98,10 @@ func (t *tap) append(tx *ledger.Tx, x *ledger.Exec, events []ledger.SessionEvent
 		return t.at, err
 	}
 	events = events[min(row.LastSequence-t.at, int64(len(events))):]
-	if err := tx.AppendSessionEvents(row, events...); err != nil || len(events) == 0 {
+	if err := tx.Commands().AppendSessionEvents(row, events...); err != nil || len(events) == 0 {
 		return row.LastSequence, err
 	}
-	return row.LastSequence, tx.SaveSession(row)
+	return row.LastSequence, tx.Commands().SaveSession(row)
 }
 
 // stream returns the writer of one kind of events; nil for a tap that is nil.
@@ -207,7 +207,7 @@ func (t *tap) store(ctx context.Context) (mine bool, err error) {
 	t.mu.Unlock()
 	var at int64
 	err = t.engine.store.Write(ctx, func(tx *ledger.Tx) error {
-		x, err := tx.Exec(t.exec.ID)
+		x, err := tx.Commands().Exec(t.exec.ID)
 		mine = err == nil && x != nil && x.Holder == t.holder
 		if !mine {
 			return err

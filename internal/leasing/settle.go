@@ -13,51 +13,17 @@ import (
 // returns the step's error.
 func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, held, err := sandboxAndHold(tx, t.row.ID)
-		if err != nil {
+		isOurs := false
+		err := tx.Update(t.row.ID, func(s *ledger.Sandbox) error {
+			if isOurs = s.Claim.Token == t.claim; !isOurs {
+				return nil
+			}
+			return e.settleStep(tx, s, t, out)
+		})
+		if err != nil || !isOurs || out.err == nil {
 			return err
 		}
-		if s.Claim != t.claim {
-			return nil
-		}
-		s.ClaimedFor, s.ClaimedUntil = "", 0
-		if out.attested > 0 {
-			if err := tx.Witnessed(s.Instance, out.attested); err != nil {
-				return err
-			}
-		}
-		if out.stuck {
-			s.ClaimedFor = string(actSave) // as if its process had died
-		}
-		if out.sampled {
-			if err := tx.AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
-				return err
-			}
-		}
-		if err := e.followRecord(tx, s, out.ran); err != nil {
-			return err
-		}
-		if out.frozen && s.Phase == sandbox.PhaseAwake {
-			s.StopReason = sandbox.StopLastSave
-			if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.StopReason}); err != nil {
-				return err
-			}
-		}
-		if out.err != nil {
-			if err = e.settleFailure(tx, s, t, out); err == nil {
-				err = e.settleMember(tx, s, t, out.err)
-			}
-		} else {
-			err = e.settleSuccess(tx, s, t, out)
-		}
-		if err != nil {
-			return err
-		}
-		if s.Attempts == 0 {
-			s.Claim = "" // a claim that is left tells the next try that there was one
-			_, s.DueAt, _ = decide(s, held, tx.Now)
-		}
-		return tx.SaveSandbox(s)
+		return e.settleMember(tx, t, out.err)
 	})
 	if err != nil {
 		// The backend has acted and the ledger does not know: the claim runs out and the same
@@ -71,8 +37,55 @@ func (e *Engine) settle(ctx context.Context, t *task, out outcome) error {
 	return nil
 }
 
+// settleStep records a step's outcome on its sandbox.
+func (e *Engine) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
+	s.Claim.End()
+	if out.attested > 0 {
+		if err := tx.Witnesses().Witnessed(s.Instance, out.attested); err != nil {
+			return err
+		}
+	}
+	if out.stuck {
+		s.Claim.For = string(actSave) // as if its process had died
+	}
+	if out.sampled {
+		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+			return err
+		}
+	}
+	if err := e.followRecord(tx, s, out.ran); err != nil {
+		return err
+	}
+	if out.frozen && s.Phase == sandbox.PhaseAwake {
+		s.Standing.StopReason = sandbox.StopLastSave
+		if err := e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, map[string]any{"mode": "frozen", "reason": s.Standing.StopReason}); err != nil {
+			return err
+		}
+	}
+	settle := e.settleSuccess
+	if out.err != nil {
+		settle = e.settleFailure
+	}
+	if err := settle(tx, s, t, out); err != nil {
+		return err
+	}
+	return scheduleNext(tx, s)
+}
+
+// scheduleNext plans the next step of a sandbox whose last one succeeded. A claim that stays after a failure tells the
+// next try that there was one.
+func scheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Schedule.Attempts > 0 {
+		return nil
+	}
+	held, err := tx.HeldUntil(s.ID)
+	s.Claim.Token = ""
+	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)
+	return err
+}
+
 func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	s.Attempts, s.LastError = 0, ""
+	s.Schedule.Succeed()
 	settleSecrets(s, t)
 	if t.action != actKill { // gone is not seen
 		s.ObservedAt = tx.Now
@@ -98,11 +111,11 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 				return err
 			}
 		}
-		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.StopReason})
+		return e.enterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode), map[string]any{"mode": s.SleepMode, "reason": s.Standing.StopReason})
 	case actAssign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop && !t.awake {
-			startedAnew(s)
+			s.Meter.Restart()
 		}
 		if err := settleRestored(tx, s, out.restored); err != nil {
 			return err
@@ -112,11 +125,11 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, map[string]any{"from_pool": true})
 	case actWake:
-		if t.row.Stands == sandbox.SandboxStopped {
-			startedAnew(s)
+		if t.row.Standing.State == sandbox.SandboxStopped {
+			s.Meter.Restart()
 		}
-		if s.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
-			s.DownSince, s.Crashes = tx.Now, 0
+		if s.Standing.ErrorCode != "" && !isDown(s) { // it has slept since it stopped, or had stopped while it slept
+			s.Crash = ledger.Crash{Since: tx.Now}
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
 	case actSave:
@@ -126,33 +139,26 @@ func (e *Engine) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case actThaw, actDeliver:
 		return nil
 	case actHalt:
-		s.StopReason = sandbox.StopPostMortem
+		s.Standing.StopReason = sandbox.StopPostMortem
 		return endExecs(tx, s)
 	default:
-		s.DestroyedAt = tx.Now
+		s.Ending.DestroyedAt = tx.Now
 		if err := letStateGo(tx, s, sandbox.RoleDone); err != nil { // it never was ready
 			return err
 		}
 		if err := endExecs(tx, s); err != nil {
 			return err
 		}
-		if err := tx.StopProcesses(s.ID, "its sandbox was destroyed"); err != nil {
+		if err := tx.Commands().StopProcesses(s.ID, "its sandbox was destroyed"); err != nil {
 			return err
 		}
 		if err := tx.RemoveHolds(s.ID); err != nil {
 			return err
 		}
-		if err := tx.ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
+		if err := tx.Findings().ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
 			return err
 		}
 		return e.enterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
-	}
-}
-
-// startedAnew notes that the backend's count of CPU time began anew. Where starts are counted, its record has told.
-func startedAnew(s *ledger.Sandbox) {
-	if s.Incarnation == 0 {
-		s.CPUMark = 0
 	}
 }
 
@@ -168,7 +174,7 @@ func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 func (e *Engine) enterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time, t sandbox.EventType, data any) error {
 	s.Phase = p
 	if p != sandbox.PhaseAsleep {
-		s.StopReason = ""
+		s.Standing.StopReason = ""
 	}
 	if err := e.count(tx, s, p, at); err != nil {
 		return err
@@ -182,7 +188,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	switch {
 	case t.action == actSpawn && !sandbox.IsRetryable(cause):
 		// It will never come up: its lease ends, and what is left of it is killed.
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		if pooled(s) {
 			if err := poolFailed(tx, s, cause); err != nil {
 				return err
@@ -190,10 +196,10 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		}
 		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case t.action == actAssign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		return e.endLease(tx, s, failedToBegin(cause, tx.Now))
 	case t.action == actHalt && !sandbox.IsRetryable(cause):
-		s.LastError = cause.Error()
+		s.Schedule.LastError = cause.Error()
 		return bury(tx, s, cannotBeKept)
 	case code == sandbox.NotFound && t.action != actSpawn && t.action != actKill && !t.last():
 		return e.vanish(tx, s, cause, out.life)
@@ -209,35 +215,32 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 			return err
 		}
 	}
-	s.Attempts++
-	s.LastError = cause.Error()
-	s.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Attempts)))
+	s.Schedule.Fail(cause)
+	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(backoff(s.Schedule.Attempts)))
 	restartFailed(s, tx.Now, code)
 	e.log.Warn("leasing: step failed and will be tried again", about(s),
-		"action", t.action, "attempt", s.Attempts, "error", cause)
-	if t.action == actKill && s.Attempts == 1 {
+		"action", t.action, "attempt", s.Schedule.Attempts, "error", cause)
+	if t.action == actKill && s.Schedule.Attempts == 1 {
 		return tx.AppendSandboxEvent(s, sandbox.EventDeleteFailed, map[string]any{"code": code, "error": cause.Error()})
 	}
 	return nil
 }
 
-// endLease records why a lease ends and makes its sandbox due for destruction. The first reason
-// stands. Its caller saves the row.
+// endLease records why a lease ends and makes its sandbox due for destruction. The first reason stands.
 func (e *Engine) endLease(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if s.Desired == ledger.Gone {
 		return nil
 	}
-	s.Desired, s.DueAt, s.Attempts = ledger.Gone, tx.Now, 0
-	s.EndedBy, s.EndReason, s.EndedAt = end.by, end.reason, end.at
+	kept, err := keptUntil(tx, s, end)
+	if err != nil {
+		return err
+	}
+	s.End(ledger.Ending{At: end.at, By: end.by, Reason: end.reason, KeptUntil: kept}, tx.Now)
 	if x := e.backends[s.Backend]; x != nil && end.by != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
 		s.ObservedAt = x.lastThere(s, tx.Now) // no survey looks at it any more
 	}
-	var err error
-	if s.KeptUntil, err = keptUntil(tx, s, end); err != nil {
-		return err
-	}
-	if s.KeptUntil != 0 { // what is not kept is gone soon, and says so then
-		if err := tx.StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
+	if kept != 0 { // what is not kept is gone soon, and says so then
+		if err := tx.Commands().StopProcesses(s.ID, "its lease ended by "+string(end.by)); err != nil {
 			return err
 		}
 	}
@@ -251,7 +254,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l life) e
 	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
 		end.code, end.reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
 	}
-	_, isNew, err := tx.SeeDrift(ledger.DriftFinding{
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
 		Instance: s.Instance, Expected: string(s.Phase), Observed: observed,
 	})
@@ -268,7 +271,7 @@ func (e *Engine) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l life) e
 	if !l.removedAt.IsZero() {
 		s.ObservedAt = l.until(s, tx.Now)
 	}
-	if err := tx.EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
+	if err := tx.Accounting().EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
 	return e.endLease(tx, s, end)

@@ -10,12 +10,9 @@ import (
 // Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
 
 func standing(s *ledger.Sandbox, now ledger.Time) sandbox.Standing {
-	is := sandbox.Standing{SandboxState: s.Stands, StateChangedAt: s.ChangedAt.Time(), ErrorCode: s.ErrorCode, ErrorMessage: s.ErrorMessage}
+	is := s.Standing.Domain()
 	if s.Desired == ledger.Present && ranLongEnough(s, now) { // also where nobody has noted it yet
 		is.ErrorCode, is.ErrorMessage = "", ""
-	}
-	if is.SandboxState == sandbox.SandboxAsleep || is.SandboxState == sandbox.SandboxStopped {
-		is.StopReason = s.StopReason
 	}
 	return is
 }
@@ -38,7 +35,7 @@ func tellBeginning(tx *ledger.Tx, s *ledger.Sandbox, a action) error {
 	case a == actSpawn || a == actAssign:
 		return tx.AppendSandboxEvent(s, sandbox.EventPreparing, nil)
 	case a == actSleep && s.SleepMode == sandbox.SleepStop:
-		return tx.AppendSandboxEvent(s, sandbox.EventStopRequested, map[string]any{"reason": s.StopReason})
+		return tx.AppendSandboxEvent(s, sandbox.EventStopRequested, map[string]any{"reason": s.Standing.StopReason})
 	}
 	return nil
 }
@@ -66,14 +63,14 @@ func restEvent(mode sandbox.SleepMode) sandbox.EventType {
 // tellEnd appends the events of a lease's end. What failed is told so first.
 func tellEnd(tx *ledger.Tx, s *ledger.Sandbox, end ending) error {
 	if end.code != "" {
-		s.ErrorCode, s.ErrorMessage = end.code, end.reason
+		s.Standing.Fail(end.code, end.reason)
 		if err := tx.AppendSandboxEvent(s, sandbox.EventFailed, map[string]any{"error_code": end.code, "error_message": end.reason}); err != nil {
 			return err
 		}
 	}
 	data := map[string]any{"ended_by": end.by, "reason": end.reason}
 	if isKept(s) {
-		data["kept_until"] = s.KeptUntil.Time()
+		data["kept_until"] = s.Ending.KeptUntil.Time()
 	}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventEnded, data); err != nil || isKept(s) {
 		return err

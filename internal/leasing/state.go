@@ -37,42 +37,21 @@ const (
 // uploading is what a save is claimed for once its sandbox is thawed: others may use it again.
 const uploading = "upload"
 
-// holdsState reports whether a sandbox's state is saved.
-func holdsState(s *ledger.Sandbox) bool { return s.State.Role == sandbox.RoleHolder }
-
 // mustSave reports whether a sandbox that is to go is saved first. Where nothing ever was ready there
 // is nothing of anybody's.
-func mustSave(s *ledger.Sandbox) bool { return holdsState(s) && s.ReadyAt != 0 }
-
-// unsaved reports whether changes are known that are not saved.
-func unsaved(s *ledger.Sandbox) bool { return holdsState(s) && s.State.ChangedAt > s.State.SavedAt }
-
-// untried reports whether no save was tried since the last known change.
-func untried(s *ledger.Sandbox) bool { return unsaved(s) && s.State.ChangedAt > s.State.TriedAt }
-
-// noteChange records that /data may have changed. That is later than what is being saved, and than
-// what was, however coarse the clock is.
-func noteChange(s *ledger.Sandbox, now ledger.Time) {
-	if !holdsState(s) {
-		return
-	}
-	s.State.ChangedAt = max(now, s.State.TriedAt+1)
-	if s.ClaimedUntil > now {
-		s.State.ChangedAt++
-	}
-}
+func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt != 0 }
 
 // checkpointAt is when the changes of a living sandbox are saved, Never when none are to be. What was
 // refused for good is not tried again before it has changed.
 func checkpointAt(s *ledger.Sandbox) ledger.Time {
-	st := &s.State
-	if !unsaved(s) || *st.Spec.CheckpointEvery == 0 {
+	st := &s.Snapshot
+	if !s.Snapshot.Unsaved() || *st.Spec.CheckpointEvery == 0 {
 		return ledger.Never
 	}
 	pace := ledger.SpanOf(*st.Spec.CheckpointEvery)
 	if st.ErrorCode != "" {
 		pace = max(pace, ledger.SpanOf(failedCheckpointPace))
-		if !untried(s) && st.ErrorCode == sandbox.Invalid {
+		if !s.Snapshot.Untried() && st.ErrorCode == sandbox.Invalid {
 			return ledger.Never
 		}
 	}
@@ -85,7 +64,7 @@ func checkpointAt(s *ledger.Sandbox) ledger.Time {
 // restStep is the step by which a sandbox goes to sleep: before its memory is lost, what it changed
 // is saved. That is tried once, and a sandbox whose state cannot be saved sleeps nonetheless.
 func restStep(s *ledger.Sandbox) action {
-	if s.SleepMode == sandbox.SleepStop && untried(s) {
+	if s.SleepMode == sandbox.SleepStop && s.Snapshot.Untried() {
 		return actSave
 	}
 	return actSleep
@@ -93,37 +72,18 @@ func restStep(s *ledger.Sandbox) action {
 
 // interrupted reports whether somebody died who had frozen a sandbox that is to be awake.
 func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
-	return s.Phase == sandbox.PhaseAwake && s.ClaimedFor == string(actSave) && s.ClaimedUntil <= now
+	return s.Phase == sandbox.PhaseAwake && s.Claim.For == string(actSave) && !s.Claim.Holds(now)
 }
 
 // usable reports whether commands can be run in a sandbox now.
 func usable(s *ledger.Sandbox, now ledger.Time) bool {
-	claimed := s.ClaimedUntil > now && s.ClaimedFor != uploading
-	return s.Phase == sandbox.PhaseAwake && s.SecretsOwed == 0 && !claimed && !interrupted(s, now)
-}
-
-// keepState has a new generation keep state as its environment does, in the namespace of who leases.
-func keepState(s *ledger.Sandbox, spec *sandbox.StateSpec, n sandbox.StateNamespace) {
-	if spec != nil {
-		s.State = ledger.State{Spec: spec, Namespace: n, Key: spec.Key(s.AgentDID, s.EnvironmentID, n)}
-	}
-}
-
-// followState gives a sandbox its environment's changed limits, an ended one too: a larger size
-// limit, or discard, ends its waiting. Whose state it is was fixed when the generation began.
-func followState(s *ledger.Sandbox, spec *sandbox.StateSpec) {
-	if spec == nil || s.State.Key == "" {
-		return
-	}
-	changed := *spec
-	changed.Scope = s.State.Spec.Scope
-	s.State.Spec = &changed
+	claimed := s.Claim.Holds(now) && s.Claim.For != uploading
+	return s.Phase == sandbox.PhaseAwake && s.Pending.Secrets == 0 && !claimed && !interrupted(s, now)
 }
 
 // takeState gives a sandbox its role before its first step, and reports false when it has to wait.
-// Its caller saves the row.
 func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-	st := &s.State
+	st := &s.Snapshot
 	if st.Key == "" || st.Role != "" && st.Role != sandbox.RoleWaiting {
 		return true, nil
 	}
@@ -153,7 +113,7 @@ func (e *Engine) takeState(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 // stateHolder returns the sandbox that holds the state of a key, nil when none does, and whether its lease lives. One
 // that has ended and never had anything of its own holds it no longer.
 func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool, err error) {
-	if holder, err = tx.StateHolder(key); err != nil || holder == nil {
+	if holder, err = tx.Snapshots().StateHolder(key); err != nil || holder == nil {
 		return nil, false, err
 	}
 	held, err := tx.HeldUntil(holder.ID)
@@ -161,8 +121,10 @@ func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool
 		return holder, err == nil, err
 	}
 	if holder.Desired == ledger.Gone && holder.ReadyAt == 0 {
-		holder.State.Role = sandbox.RoleDone
-		return nil, false, tx.SaveSandbox(holder)
+		return nil, false, tx.UpdateRow(holder, func(holder *ledger.Sandbox) error {
+			holder.Snapshot.Role = sandbox.RoleDone
+			return nil
+		})
 	}
 	return holder, false, nil
 }
@@ -170,13 +132,13 @@ func stateHolder(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool
 // stateSource returns the key of the state that a sandbox begins with whose own key has none, "" where it begins
 // with none; and the ended sandbox that has yet to save it, nil when none has.
 func stateSource(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.Sandbox, err error) {
-	st := &s.State
-	own, err := tx.SavedState(st.Key)
+	st := &s.Snapshot
+	own, err := tx.Snapshots().SavedState(st.Key)
 	if err != nil || own != nil {
 		return "", nil, err
 	}
 	for _, key := range st.Spec.Sources(s.AgentDID, s.EnvironmentID, st.Namespace) {
-		holder, err := tx.StateHolder(key)
+		holder, err := tx.Snapshots().StateHolder(key)
 		if err != nil {
 			return "", nil, err
 		}
@@ -194,7 +156,7 @@ func stateSource(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.S
 // allowedState returns what is saved under a key, nil when there is nothing or it was saved in an environment that
 // the tokens of a namespace may not touch.
 func allowedState(tx *ledger.Tx, key string, n sandbox.StateNamespace) (*ledger.SavedState, error) {
-	saved, err := tx.SavedState(key)
+	saved, err := tx.Snapshots().SavedState(key)
 	if err != nil || saved == nil || !n.Allows(saved.EnvironmentID) {
 		return nil, err
 	}
@@ -203,92 +165,91 @@ func allowedState(tx *ledger.Tx, key string, n sandbox.StateNamespace) (*ledger.
 
 // beginsWith returns the state that a sandbox begins with, nil for none. Since its source was chosen, an environment
 // may have saved there that is not allowed.
-func beginsWith(tx *ledger.Tx, st *ledger.State) (*ledger.SavedState, error) {
-	saved, err := tx.SavedState(st.Key)
+func beginsWith(tx *ledger.Tx, st *ledger.Snapshot) (*ledger.SavedState, error) {
+	saved, err := tx.Snapshots().SavedState(st.Key)
 	if err != nil || saved != nil || st.Source == "" {
 		return saved, err
 	}
 	return allowedState(tx, st.Source, st.Namespace)
 }
 
-// waitForState has a sandbox wait until another one's state is saved. Its caller saves the row.
+// waitForState makes a sandbox wait until another one's state is saved.
 func waitForState(tx *ledger.Tx, s, holder *ledger.Sandbox) {
-	st := &s.State
-	st.Role = sandbox.RoleWaiting
-	st.Error = fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
-	if holder.State.FailingSince != 0 {
-		st.Error += ", which fails: " + holder.State.Error
+	why := fmt.Sprintf("it waits until the state of %s generation %d, in sandbox %s, is saved", subject(holder), holder.Generation, holder.ID)
+	if holder.Snapshot.FailingSince != 0 {
+		why += ", which fails: " + holder.Snapshot.Error
 	}
-	s.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
+	s.Snapshot.Wait(why)
+	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
 }
 
 // settleRestored records what a generation begins with.
 func settleRestored(tx *ledger.Tx, s *ledger.Sandbox, from *sandbox.SavedState) error {
-	s.State.Restored = from
+	s.Snapshot.Restored = from
 	event := sandbox.EventStateRestored
-	if s.State.Role == sandbox.RoleCopy {
+	if s.Snapshot.Role == sandbox.RoleCopy {
 		event = sandbox.EventStateCopied
 	} else if from == nil {
 		return nil
 	}
-	return tx.AppendSandboxEvent(s, event, map[string]any{"key": s.State.Key, "from": from})
+	return tx.AppendSandboxEvent(s, event, map[string]any{"key": s.Snapshot.Key, "from": from})
 }
 
 // holderAwaited returns the sandbox for whose state another one waits, nil when that does not.
 func holderAwaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error) {
-	if s.State.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.ClaimedUntil > tx.Now {
+	if s.Snapshot.Role != sandbox.RoleWaiting || s.Desired != ledger.Present || s.Phase != sandbox.PhasePending || s.Claim.Holds(tx.Now) {
 		return nil, nil
 	}
-	return tx.StateHolder(s.State.Awaited())
+	return tx.Snapshots().StateHolder(s.Snapshot.Awaited())
 }
 
 // awaitState works toward the moment at which a sandbox may begin that waits for another one's state,
 // or waits while others do. Errors: Unavailable once it is known that this takes long.
 func (e *Engine) awaitState(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
 	now := ledger.At(e.now())
-	isFree := holder.ClaimedUntil <= now
+	isFree := !holder.Claim.Holds(now)
 	switch {
-	case isFree && holder.DueAt <= now:
+	case isFree && holder.Schedule.DueAt <= now:
 		if err := e.Work(ctx, holder.ID); ctx.Err() != nil {
 			return err
 		}
 		return nil // its failure is on its own row
-	case isFree && holder.Attempts > 0:
+	case isFree && holder.Schedule.Attempts > 0:
 		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, is saved, which fails: %s; it is tried again at %s",
-			s.Lease(), holder.Generation, holder.ID, holder.LastError, holder.DueAt.Time().Format(time.RFC3339))
+			s.Lease(), holder.Generation, holder.ID, holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
 	default:
-		return e.pause(ctx, changed, max(holder.ClaimedUntil, holder.DueAt))
+		return e.pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))
 	}
 }
 
-// letStateGo ends a sandbox's hold on its state, and wakes who waits for it. Its caller saves the row.
+// letStateGo ends a sandbox's hold on its state, and wakes the sandboxes that wait for it.
 func letStateGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.StateRole) error {
-	if !holdsState(s) {
+	if !s.Snapshot.Holds() {
 		return nil
 	}
-	s.State.Role = role
-	return tx.WakeStateWaiters(s.State.Key)
+	s.Snapshot.Role = role
+	return tx.Snapshots().WakeStateWaiters(s.Snapshot.Key)
 }
 
 // loseState records that what a sandbox changed since it was saved last cannot be saved any more.
 func loseState(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
-	if !holdsState(s) {
+	if !s.Snapshot.Holds() {
 		return nil
 	}
-	data := map[string]any{"key": s.State.Key, "reason": why}
-	if s.State.SavedAt != 0 {
-		data["saved_at"] = s.State.SavedAt.Time()
+	data := map[string]any{"key": s.Snapshot.Key, "reason": why}
+	if s.Snapshot.SavedAt != 0 {
+		data["saved_at"] = s.Snapshot.SavedAt.Time()
 	}
 	if err := tx.AppendSandboxEvent(s, sandbox.EventStateLost, data); err != nil {
 		return err
 	}
-	s.State.Error = why
+	s.Snapshot.Error = why
 	return letStateGo(tx, s, sandbox.RoleLost)
 }
 
 // vanishedState ends the hold of a sandbox that is no longer there: what was saved last stands.
 func vanishedState(tx *ledger.Tx, s *ledger.Sandbox) error {
-	if unsaved(s) {
+	if s.Snapshot.Unsaved() {
 		return loseState(tx, s, "the sandbox vanished before it could be saved")
 	}
 	return letStateGo(tx, s, sandbox.RoleDone)
@@ -297,30 +258,30 @@ func vanishedState(tx *ledger.Tx, s *ledger.Sandbox) error {
 // adoptState gives a sandbox that is adopted its role. What it has was never saved on this ledger.
 func (e *Engine) adoptState(tx *ledger.Tx, s *ledger.Sandbox) error {
 	mayBegin, err := e.takeState(tx, s)
-	if err != nil || s.State.Key == "" {
+	if err != nil || s.Snapshot.Key == "" {
 		return err
 	}
 	if !mayBegin { // it runs already
-		s.State.Role, s.State.Error, s.DueAt = sandbox.RoleCopy, "", tx.Now
+		s.Snapshot.Role, s.Snapshot.Error, s.Schedule.DueAt = sandbox.RoleCopy, "", tx.Now
 	}
-	s.State.ChangedAt = tx.Now
+	s.Snapshot.ChangedAt = tx.Now
 	return nil
 }
 
 // settleSaved publishes what a save stored.
 func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) error {
-	st := &s.State
-	if !holdsState(s) { // it was given up meanwhile: the object stays doomed
+	st := &s.Snapshot
+	if !s.Snapshot.Holds() { // it was given up meanwhile: the object stays doomed
 		return nil
 	}
 	row := &ledger.SavedState{
 		Key: st.Key, AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Generation: s.Generation,
 		SavedAt: t.began, Object: a.Object, SHA256: a.SHA256, Bytes: a.Bytes, UnpackedBytes: a.Size, Files: a.Files, Skipped: a.Skipped,
 	}
-	if err := tx.PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
+	if err := tx.Snapshots().PublishState(row, tx.Now.Add(ledger.SpanOf(retiredFor))); err != nil {
 		return err
 	}
-	st.SavedAt, st.TriedAt, st.FailingSince, st.Error, st.ErrorCode = t.began, t.began, 0, "", ""
+	st.Save(t.began)
 	data := map[string]any{"key": st.Key, "sha256": a.SHA256, "bytes": a.Bytes, "unpacked_bytes": a.Size, "files": a.Files, "last": t.last()}
 	if a.Skipped > 0 {
 		data["skipped"] = a.Skipped
@@ -334,16 +295,13 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 // settleUnsaved records a save that failed. A checkpoint that fails ends no lease; when the last one
 // does, the sandbox is kept as its environment wants.
 func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
-	st, cause := &s.State, out.err
+	st, cause := &s.Snapshot, out.err
 	if e.life.Err() != nil {
 		return nil //nolint:nilerr // broken off to close: whoever works on it next does it anew
 	}
 	code := sandbox.CodeOf(cause)
-	isNew := st.FailingSince == 0 || t.last() && s.Attempts == 0
-	if st.FailingSince == 0 {
-		st.FailingSince = tx.Now
-	}
-	st.TriedAt, st.Error, st.ErrorCode = t.began, cause.Error(), code
+	isNew := st.FailingSince == 0 || t.last() && s.Schedule.Attempts == 0
+	st.Fail(cause, t.began, tx.Now)
 	if isNew {
 		data := map[string]any{"key": st.Key, "code": code, "error": cause.Error(), "last": t.last()}
 		if err := tx.AppendSandboxEvent(s, sandbox.EventStateSaveFailed, data); err != nil {
@@ -354,38 +312,37 @@ func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 		e.log.Warn("leasing: a checkpoint failed", about(s), "error", cause)
 		return nil
 	}
-	s.LastError = cause.Error()
-	s.Attempts++
+	s.Schedule.Fail(cause)
 	switch {
 	case code == sandbox.NotFound:
-		s.Attempts, s.LastError = 0, ""
+		s.Schedule.Succeed()
 		return vanishedState(tx, s)
 	case out.unread && sandbox.IsRetryable(cause): // its backend is away: it could not be destroyed either
 	case givesUp(s, tx.Now):
-		s.Attempts, s.LastError = 0, ""
+		s.Schedule.Succeed()
 		return loseState(tx, s, fmt.Sprintf("it could not be saved (%s) and is given up: %s", st.Spec.OnPersistFailure, cause))
 	}
-	s.DueAt = min(tx.Now.Add(ledger.SpanOf(backoff(s.Attempts))), max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(firstRetry))))
-	e.log.Warn("leasing: the last save failed and will be tried again", about(s), "attempt", s.Attempts, "error", cause)
+	s.Schedule.DueAt = min(tx.Now.Add(ledger.SpanOf(backoff(s.Schedule.Attempts))), max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(firstRetry))))
+	e.log.Warn("leasing: the last save failed and will be tried again", about(s), "attempt", s.Schedule.Attempts, "error", cause)
 	return nil
 }
 
 // givesUpAt is when the sandbox of an ended lease is destroyed although its state is not saved.
 func givesUpAt(s *ledger.Sandbox) ledger.Time {
-	return max(s.State.FailingSince, s.EndedAt).Add(ledger.SpanOf(s.State.Spec.RetryFor))
+	return max(s.Snapshot.FailingSince, s.Ending.At).Add(ledger.SpanOf(s.Snapshot.Spec.RetryFor))
 }
 
 // givesUp reports whether the last save of an ended lease has been tried for long enough.
 func givesUp(s *ledger.Sandbox, now ledger.Time) bool {
-	if s.State.Spec.OnPersistFailure == sandbox.PersistDiscard {
-		return s.Attempts >= sandbox.DiscardAttempts
+	if s.Snapshot.Spec.OnPersistFailure == sandbox.PersistDiscard {
+		return s.Schedule.Attempts >= sandbox.DiscardAttempts
 	}
 	return givesUpAt(s) <= now
 }
 
 // leaseState returns where the state of a lease stands, nil where none is kept.
 func leaseState(s *ledger.Sandbox) *sandbox.LeaseState {
-	st := &s.State
+	st := &s.Snapshot
 	if st.Key == "" {
 		return nil
 	}
@@ -396,10 +353,10 @@ func leaseState(s *ledger.Sandbox) *sandbox.LeaseState {
 	if l.Role == "" {
 		l.Role = sandbox.RoleWaiting
 	}
-	if unsaved(s) {
+	if s.Snapshot.Unsaved() {
 		l.UnsavedSince = max(st.SavedAt, s.ReadyAt).Time()
 	}
-	if s.Desired == ledger.Gone && holdsState(s) && st.FailingSince != 0 {
+	if s.Desired == ledger.Gone && s.Snapshot.Holds() && st.FailingSince != 0 {
 		l.GivesUpAt = givesUpAt(s).Time()
 	}
 	return l

@@ -10,7 +10,7 @@ import (
 // ListStates implements sandbox.States.
 func (e *Engine) ListStates(ctx context.Context, f sandbox.StateFilter) (states []sandbox.SavedState, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.SavedStates(f)
+		rows, err := tx.Snapshots().SavedStates(f)
 		states = make([]sandbox.SavedState, len(rows))
 		for i := range rows {
 			states[i] = rows[i].Domain()
@@ -23,20 +23,20 @@ func (e *Engine) ListStates(ctx context.Context, f sandbox.StateFilter) (states 
 // DeleteState implements sandbox.States. The object is deleted once nobody can be reading it.
 func (e *Engine) DeleteState(ctx context.Context, key string) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
-		saved, err := tx.SavedState(key)
+		saved, err := tx.Snapshots().SavedState(key)
 		if err != nil {
 			return err
 		}
 		if saved == nil {
 			return sandbox.Errorf(sandbox.NotFound, "no state is saved under %q on this ledger", key)
 		}
-		holder, err := tx.StateHolder(key)
+		holder, err := tx.Snapshots().StateHolder(key)
 		if err != nil {
 			return err
 		}
 		if holder != nil && holder.ReadyAt != 0 {
 			return sandbox.Errorf(sandbox.Conflict, "the state of %s is held by generation %d of lease %s, which would save it again: release that first", key, holder.Generation, holder.Lease()).WithReason(sandbox.ReasonActiveLeases)
 		}
-		return tx.RemoveSavedState(key, tx.Now.Add(ledger.SpanOf(retiredFor)))
+		return tx.Snapshots().RemoveSavedState(key, tx.Now.Add(ledger.SpanOf(retiredFor)))
 	})
 }

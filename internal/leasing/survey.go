@@ -113,20 +113,17 @@ func (v *survey) recordReadings(tx *ledger.Tx) error {
 			samples = append(samples, r)
 		}
 	}
-	return tx.KeepUsageSamples(samples, usageApart)
+	return tx.Accounting().KeepUsageSamples(samples, usageApart)
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
 // and only if no later one was kept meanwhile; else nil is returned.
 func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbox, error) {
 	s, err := mustSandbox(tx, sandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.CPUMark {
+	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark {
 		return nil, err
 	}
-	if err := tx.AddCPU(s, cpu); err != nil {
-		return nil, err
-	}
-	return s, tx.SaveSandbox(s)
+	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
 }
 
 // sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is

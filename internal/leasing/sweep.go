@@ -111,7 +111,7 @@ func (v *inventory) judge(ctx context.Context) (strays []stray, spare spared, er
 			return err
 		}
 		spare.all = !knew
-		known, err := tx.Witness(v.instance)
+		known, err := tx.Witnesses().Witness(v.instance)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (v *inventory) record(ctx context.Context, strays []stray, spare spared) ([
 				continue
 			}
 			s.seen.Resolution = spare.why(s)
-			finding, isNew, err := tx.SeeDrift(s.seen)
+			finding, isNew, err := tx.Findings().SeeDrift(s.seen)
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (v *inventory) destroy(ctx context.Context, s stray) error {
 		return fmt.Errorf("destroying the %s %s%s of environment %s: %w", s.seen.Kind, s.seen.SandboxID, s.seen.Field, s.seen.EnvironmentID, err)
 	}
 	return v.engine.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		return tx.ResolveFinding(s.seen.ID, resolvedDestroyed)
+		return tx.Findings().ResolveFinding(s.seen.ID, resolvedDestroyed)
 	})
 }
 
@@ -207,7 +207,7 @@ func (v *inventory) resolve(ctx context.Context, strays []stray) error {
 	}
 	return v.engine.store.Write(ctx, func(tx *ledger.Tx) error {
 		for id, how := range resolved {
-			if err := tx.ResolveFinding(id, how); err != nil {
+			if err := tx.Findings().ResolveFinding(id, how); err != nil {
 				return err
 			}
 		}

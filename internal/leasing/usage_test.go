@@ -328,9 +328,9 @@ func (m *meter) checkLeases() {
 	m.allow(err)
 	sums := &bill{T: m.T, now: m.host.Now()}
 	err = m.store.Read(m.Context(), func(tx *ledger.Tx) error {
-		sums.books, err = tx.PriceBooks()
+		sums.books, err = tx.Accounting().PriceBooks()
 		for _, l := range leases {
-			periods, err2 := tx.PeriodsOf([]string{l.SandboxID})
+			periods, err2 := tx.Accounting().PeriodsOf([]string{l.SandboxID})
 			err = errors.Join(err, err2)
 			var want sandbox.CostRow
 			for i := range periods {
@@ -367,7 +367,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 	sums := &bill{T: m.T, now: m.host.Now(), books: make(map[string]sandbox.PriceBook)}
 	var total sandbox.CostRow
 	err := m.store.Read(m.Context(), func(tx *ledger.Tx) error {
-		books, err := tx.PriceBooks()
+		books, err := tx.Accounting().PriceBooks()
 		if err != nil {
 			return err
 		}
@@ -381,7 +381,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 				total.Gross += s.Retired.Cost
 				continue
 			}
-			periods, err := tx.PeriodsOf([]string{id})
+			periods, err := tx.Accounting().PeriodsOf([]string{id})
 			if err != nil {
 				return err
 			}
@@ -399,7 +399,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	m.Helper()
 	generations := int64(0)
-	endedItself := s.EndedBy == sandbox.EndedByVanished
+	endedItself := s.Ending.By == sandbox.EndedByVanished
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations

@@ -24,8 +24,7 @@ type use struct {
 	once   sync.Once
 }
 
-// note records more about a use in the transaction in which it begins or ends. It may change the
-// sandbox, which is stored afterwards.
+// note records more about a use within the update of the sandbox with which the use begins or ends.
 type note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
 
 // enter waits until a lease's sandbox is awake, waking it as needed, and holds it.
@@ -91,14 +90,13 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, begin note) (bool, error) 
 		return false, nil
 	}
 	if u.engine.mayRest(s, held, tx.Now) {
-		u.engine.oweRenewal(tx, s)
-		return false, tx.SaveSandbox(s)
+		return false, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			u.engine.oweRenewal(tx, s)
+			return nil
+		})
 	}
 	if begin != nil {
-		if err := begin(tx, s, u.holder); err != nil {
-			return false, err
-		}
-		if err := tx.SaveSandbox(s); err != nil {
+		if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return begin(tx, s, u.holder) }); err != nil {
 			return false, err
 		}
 	}
@@ -159,12 +157,12 @@ func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
 	if !live(s, held, now) || want == actWake && usable(s, now) {
 		return 0
 	}
-	if s.ClaimedUntil > now {
-		return s.ClaimedUntil
+	if s.Claim.Holds(now) {
+		return s.Claim.Until
 	}
 	next, _, _ := decide(s, held, now)
-	if next != actNone && insteadOf(next, want, s, held, now) == next && s.DueAt > now {
-		return s.DueAt
+	if next != actNone && insteadOf(next, want, s, held, now) == next && s.Schedule.DueAt > now {
+		return s.Schedule.DueAt
 	}
 	return 0
 }
@@ -181,38 +179,42 @@ func (u *use) leave(ctx context.Context, succeeded bool, end note) (err error) {
 			if err := tx.RemoveHold(u.row.ID, u.holder); err != nil {
 				return err
 			}
-			s, err := mustSandbox(tx, u.row.ID)
-			if err != nil || s.Phase == sandbox.PhaseGone { // what is gone changes no more
+			return tx.Update(u.row.ID, func(s *ledger.Sandbox) (err error) {
+				owed, err = u.end(tx, s, succeeded, end)
 				return err
-			}
-			if end != nil {
-				if err := end(tx, s, u.holder); err != nil {
-					return err
-				}
-			}
-			if succeeded {
-				s.ObservedAt = tx.Now
-			}
-			if u.changes {
-				noteChange(s, tx.Now)
-			}
-			if succeeded && s.Desired == ledger.Present {
-				if u.unseen {
-					owed = e.oweRenewal(tx, s)
-				}
-				if err := touch(tx, s); err != nil {
-					return err
-				}
-			} else if s.Attempts == 0 && s.ClaimedUntil <= tx.Now {
-				s.DueAt = min(s.DueAt, tx.Now) // without the hold it may be due
-			}
-			return tx.SaveSandbox(s)
+			})
 		})
 		if err == nil && owed {
 			e.renewNow(ctx, u.row.Lease(), u.row.ID)
 		}
 	})
 	return err
+}
+
+// end records the end of a use, and reports whether the backend has to be told.
+func (u *use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end note) (owed bool, err error) {
+	if s.Phase == sandbox.PhaseGone { // what is gone changes no more
+		return false, nil
+	}
+	if end != nil {
+		if err := end(tx, s, u.holder); err != nil {
+			return false, err
+		}
+	}
+	if succeeded {
+		s.ObservedAt = tx.Now
+	}
+	if u.changes {
+		s.Snapshot.Change(tx.Now, s.Claim.Holds(tx.Now))
+	}
+	if succeeded && s.Desired == ledger.Present {
+		owed = u.unseen && u.engine.oweRenewal(tx, s)
+		return owed, touch(tx, s)
+	}
+	if s.Schedule.Attempts == 0 && !s.Claim.Holds(tx.Now) {
+		s.Schedule.DueAt = min(s.Schedule.DueAt, tx.Now) // without the hold it may be due
+	}
+	return false, nil
 }
 
 // explain looks at a sandbox in which a use failed, and says so when its lease has ended.
@@ -233,7 +235,7 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 		case !live(s, held, tx.Now):
 			explained = errEnded(s, held, tx.Now)
 		case isDown(s):
-			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, its processes are not", s.Lease(), cause, s.ErrorMessage)
+			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, its processes are not", s.Lease(), cause, s.Standing.ErrorMessage)
 		}
 		return err
 	})

@@ -42,7 +42,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
-	drift, err := tx.OpenDriftOf(ids)
+	drift, err := tx.Findings().OpenDriftOf(ids)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
 		LeasedAt: s.LeasedAt.Time(), ReadyAt: s.ReadyAt.Time(), LastActivity: s.LastActivity.Time(),
 		ExpiresAt: expiresAt(s, held, now).Time(), ObservedAt: s.ObservedAt.Time(),
-		EndedAt: s.EndedAt.Time(), EndedBy: s.EndedBy, EndReason: s.EndReason, KeptUntil: s.KeptUntil.Time(), DestroyedAt: s.DestroyedAt.Time(),
-		State: leaseState(s), Attempts: s.Attempts, LastError: s.LastError, LastSequence: s.LastSequence,
+		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(), DestroyedAt: s.Ending.DestroyedAt.Time(),
+		State: leaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError, LastSequence: s.LastSequence,
 	}
 	if s.Desired == ledger.Present {
 		if end := timeUp(s, held, now); end != nil {

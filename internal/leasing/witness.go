@@ -82,8 +82,8 @@ func (w *witness) recognize(ctx context.Context, instance string) error {
 		uses  ledger.InstanceUses
 	)
 	err = w.engine.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if known, err = tx.Witness(instance); err == nil {
-			uses, err = tx.InstanceUses(instance)
+		if known, err = tx.Witnesses().Witness(instance); err == nil {
+			uses, err = tx.Witnesses().InstanceUses(instance)
 		}
 		return err
 	})
@@ -137,7 +137,7 @@ func (w *witness) hasObjects(ctx context.Context, ledgerID string) (bool, error)
 func (w *witness) behind(ctx context.Context, instance string, found int64) error {
 	var isNew bool
 	err := w.engine.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		isNew, err = tx.FindBehind(instance, found)
+		isNew, err = tx.Witnesses().FindBehind(instance, found)
 		return err
 	})
 	if isNew && err == nil {
@@ -151,7 +151,7 @@ func (w *witness) behind(ctx context.Context, instance string, found int64) erro
 func (w *witness) accept(ctx context.Context, instance string, found int64) error {
 	var known ledger.Witness
 	err := w.engine.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.AcceptInstance(instance, found)
+		known, err = tx.Witnesses().AcceptInstance(instance, found)
 		return err
 	})
 	if err != nil {
@@ -160,7 +160,7 @@ func (w *witness) accept(ctx context.Context, instance string, found int64) erro
 	if err := w.leave(ctx, instance, known.Issued); err != nil {
 		return err
 	}
-	return w.engine.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Witnessed(instance, known.Issued) })
+	return w.engine.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Witnesses().Witnessed(instance, known.Issued) })
 }
 
 func (w *witness) leave(ctx context.Context, instance string, n int64) error {
@@ -185,7 +185,7 @@ func (b *backend) attest(ctx context.Context, instance string) (int64, error) {
 	defer w.give()
 	var known ledger.Witness
 	err := w.engine.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Witness(instance)
+		known, err = tx.Witnesses().Witness(instance)
 		return err
 	})
 	if err != nil || known.Behind() || known.Issued <= w.left {
@@ -231,7 +231,7 @@ func (e *Engine) withdraw(ctx context.Context, x *backend, instance, environment
 	defer w.give()
 	var last int64
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		last, err = tx.WithdrawWitness(instance, environmentID)
+		last, err = tx.Witnesses().WithdrawWitness(instance, environmentID)
 		return err
 	})
 	if err != nil || last == 0 {
@@ -277,7 +277,7 @@ func (e *Engine) acceptInstance(ctx context.Context, x *backend) error {
 	}
 	var known ledger.Witness
 	err = e.store.Read(bounded, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Witness(instance)
+		known, err = tx.Witnesses().Witness(instance)
 		return err
 	})
 	if err != nil || found >= known.Witnessed && found <= known.Issued && !known.Behind() {

@@ -68,45 +68,16 @@ func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		t, away = nil, nil
 		s, held, err := sandboxAndHold(tx, sandboxID)
-		if err != nil {
+		if err != nil || s.Retired != nil {
 			return err
 		}
-		if s.Retired != nil {
-			return nil
-		}
-		if s.ClaimedUntil > tx.Now {
+		if s.Claim.Holds(tx.Now) {
 			return errClaimed
 		}
-		if s.KeptUntil <= tx.Now {
-			if err := bury(tx, s, endOfPostMortem); err != nil {
-				return err
-			}
-		}
-		next, due, end := decide(s, held, tx.Now)
-		if end != nil {
-			if err := e.endLease(tx, s, *end); err != nil {
-				return err
-			}
-			next, due, _ = decide(s, held, tx.Now)
-		}
-		wanted := insteadOf(next, want, s, held, tx.Now)
-		switch {
-		case wanted == actNone: // a step that failed and is not wanted any more is not at hand
-			s.DueAt, s.Attempts, s.LastError, s.Claim = due, 0, "", ""
-			return tx.SaveSandbox(s)
-		case wanted == next && s.DueAt > tx.Now:
-			return nil // it waits for a retry
-		}
-		if away = e.answers(s.Backend, s.Instance); away != nil {
-			return tx.SaveSandbox(s) // its end, if it has come, is recorded
-		}
-		if wanted == actSleep {
-			s.StopReason = stopReason(s, next)
-		}
-		if t, err = e.take(tx, s, wanted); err != nil {
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) (err error) {
+			t, away, err = e.claimNext(tx, s, held, want)
 			return err
-		}
-		return tx.SaveSandbox(s)
+		})
 	})
 	if err != nil {
 		if t != nil {
@@ -121,8 +92,41 @@ func (e *Engine) claimReached(ctx context.Context, sandboxID string, want action
 	return t, nil
 }
 
-// take puts a claim on a row, unless the step has to wait: then it returns nil, and the row is due
-// later. Its caller stores the row.
+// claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
+// nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
+func (e *Engine) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time, want action) (t *task, away, err error) {
+	if s.Ending.KeptUntil <= tx.Now {
+		if err := bury(tx, s, endOfPostMortem); err != nil {
+			return nil, nil, err
+		}
+	}
+	next, due, end := decide(s, held, tx.Now)
+	if end != nil {
+		if err := e.endLease(tx, s, *end); err != nil {
+			return nil, nil, err
+		}
+		next, due, _ = decide(s, held, tx.Now)
+	}
+	wanted := insteadOf(next, want, s, held, tx.Now)
+	switch {
+	case wanted == actNone: // a step that failed and is not wanted any more is not at hand
+		s.Schedule.Reset(due)
+		s.Claim.Token = ""
+		return nil, nil, nil
+	case wanted == next && s.Schedule.DueAt > tx.Now:
+		return nil, nil, nil // it waits for a retry
+	}
+	if away := e.answers(s.Backend, s.Instance); away != nil {
+		return nil, away, nil
+	}
+	if wanted == actSleep {
+		s.Standing.StopReason = stopReason(s, next)
+	}
+	t, err = e.take(tx, s, wanted)
+	return t, nil, err
+}
+
+// take puts a claim on a row, unless the step has to wait: then it returns nil, and the row is due later.
 func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
 	switch a {
 	case actSpawn, actAssign:
@@ -135,11 +139,10 @@ func (e *Engine) take(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error)
 	return e.reserve(tx, s, a)
 }
 
-// reserve puts a claim on a row, which its caller stores.
+// reserve puts a claim on a row.
 func (e *Engine) reserve(tx *ledger.Tx, s *ledger.Sandbox, a action) (*task, error) {
-	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim != "" || s.Attempts > 0, began: tx.Now}
-	s.Claim, s.ClaimedFor = t.claim, string(a)
-	s.ClaimedUntil = tx.Now.Add(ledger.SpanOf(claimTTL))
+	t := &task{action: a, claim: e.store.NewClaim(e.ids), again: s.Claim.Token != "" || s.Schedule.Attempts > 0, began: tx.Now}
+	s.Claim = ledger.Claim{Token: t.claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(claimTTL))}
 	var err error
 	if !t.again {
 		err = tellBeginning(tx, s, a)
@@ -386,7 +389,7 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 		if err != nil || isDone {
 			return err
 		}
-		if s.ClaimedUntil <= now && s.DueAt <= now {
+		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
 			if err := e.Work(ctx, sandboxID); err != nil {
 				return err
 			}
@@ -398,10 +401,10 @@ func (e *Engine) await(ctx context.Context, sandboxID string, done func(tx *ledg
 			}
 			continue
 		}
-		if s.ClaimedUntil <= now && s.Attempts > 0 {
-			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.LastError, s.DueAt.Time().Format(time.RFC3339))
+		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
+			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s", s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
 		}
-		if err := e.pause(ctx, changed, max(s.ClaimedUntil, s.DueAt)); err != nil {
+		if err := e.pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
 			return err
 		}
 	}

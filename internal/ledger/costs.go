@@ -11,36 +11,36 @@ import (
 
 // UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that have ended
 // since it was last rolled up.
-func (tx *Tx) UnrolledPeriods() ([]UsagePeriod, error) {
-	return find[UsagePeriod](tx.db.Where("rolled_at = 0")) // few, and by an index of their own
+func (repo Accounting) UnrolledPeriods() ([]UsagePeriod, error) {
+	return find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, and by an index of their own
 }
 
 // UnrolledUse is UnrolledPeriods of one environment, with what costs are made of and no more: budgets are asked for
 // at each acquire.
-func (tx *Tx) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state", "started_at", "ended_at", "cpu").
+func (repo Accounting) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state", "started_at", "ended_at", "cpu").
 		Where("rolled_at = 0 AND environment_id = ?", environmentID))
 }
 
 // RolledPeriods returns the usage periods that cost_days counts and that overlap [from, to).
-func (tx *Tx) RolledPeriods(from, to Time) ([]UsagePeriod, error) {
-	return find[UsagePeriod](tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
+func (repo Accounting) RolledPeriods(from, to Time) ([]UsagePeriod, error) {
+	return find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
 // DetailSince returns since when usage periods are kept; of what was before there are days only.
-func (tx *Tx) DetailSince() (Time, error) {
+func (repo Accounting) DetailSince() (Time, error) {
 	var since Time
-	err := tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
+	err := repo.tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
 	return since, unavailable("reading the ledger", err)
 }
 
 // TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them for
 // their caller to count there in the same transaction. No period is returned to two callers.
-func (tx *Tx) TakeUnrolled(limit int) ([]UsagePeriod, error) {
+func (repo Accounting) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
-	err := tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
+	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
 		AND id IN (SELECT id FROM usage_periods WHERE rolled_at = 0 AND ended_at <> 0 LIMIT ?)
-		RETURNING *`, tx.Now, limit).Scan(&rows).Error
+		RETURNING *`, repo.tx.Now, limit).Scan(&rows).Error
 	return rows, unavailable("counting usage", err)
 }
 
@@ -48,17 +48,17 @@ func (tx *Tx) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 const costDayBatch = 200
 
 // AddCostDays adds usage to the days that it belongs to, and to their months, and notes the price books of the days.
-func (tx *Tx) AddCostDays(days []CostDay, books []AccountDay) error {
+func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
 	if len(days) == 0 {
 		return nil
 	}
 	key := []string{"month", "environment_id", "lease_id", "instance", "day"}
-	err := tx.db.Clauses(addTo("cost_days", key, usageColumns...)).CreateInBatches(days, costDayBatch).Error
+	err := repo.tx.db.Clauses(addTo("cost_days", key, usageColumns...)).CreateInBatches(days, costDayBatch).Error
 	if err == nil {
-		err = tx.addCostMonths(days)
+		err = repo.tx.Accounting().addCostMonths(days)
 	}
 	if err == nil {
-		err = tx.db.Clauses(clause.OnConflict{
+		err = repo.tx.db.Clauses(clause.OnConflict{
 			Columns:   []clause.Column{{Name: "instance"}, {Name: "day"}},
 			Where:     clause.Where{Exprs: []clause.Expression{gorm.Expr("(excluded.begun_at, excluded.price_book_id) > (account_days.begun_at, account_days.price_book_id)")}},
 			DoUpdates: clause.AssignmentColumns([]string{"price_book_id", "begun_at"}),
@@ -91,9 +91,9 @@ type LeaseUsage struct {
 
 // CostDays calls add with what cost_days counts from one day to before another ("2006-01-02", "" has
 // no bound): by month, or by day. It reads in the order of the table's key, and so sorts nothing.
-func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
+func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
 	const lease = "month, environment_id, lease_id, instance"
-	db := tx.db.Table("cost_days")
+	db := repo.tx.db.Table("cost_days")
 	if byDay {
 		db = db.Select(lease + ", agent_did, backend, day, " + strings.Join(usageColumns, ", "))
 	} else { // a lease has one agent, and an instance one backend
@@ -125,8 +125,8 @@ func (tx *Tx) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) erro
 func monthOf(day string) string { return day[:len("2006-01")] }
 
 // AccountDays returns the price books of accounts from one day to before another; "" has no bound.
-func (tx *Tx) AccountDays(from, to string) ([]AccountDay, error) {
-	db := tx.db
+func (repo Accounting) AccountDays(from, to string) ([]AccountDay, error) {
+	db := repo.tx.db
 	if from != "" {
 		db = db.Where("day >= ?", from)
 	}

@@ -4,42 +4,42 @@ import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 
 // SeeDrift records a difference: a new finding, or one more look at an open one. It returns the
 // finding and whether it is new.
-func (tx *Tx) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
-	open, err := first[DriftFinding](tx, "instance = ? AND sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.Instance, f.SandboxID, f.Kind, f.Field)
+func (repo Findings) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
+	open, err := first[DriftFinding](repo.tx, "instance = ? AND sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.Instance, f.SandboxID, f.Kind, f.Field)
 	if err != nil {
 		return nil, false, err
 	}
 	if open == nil {
-		f.FirstSeenAt, f.LastSeenAt, f.Looks = tx.Now, tx.Now, 1
-		return &f, true, tx.create(&f)
+		f.FirstSeenAt, f.LastSeenAt, f.Looks = repo.tx.Now, repo.tx.Now, 1
+		return &f, true, repo.tx.create(&f)
 	}
-	open.LastSeenAt, open.Expected, open.Observed, open.Resolution = tx.Now, f.Expected, f.Observed, f.Resolution
+	open.LastSeenAt, open.Expected, open.Observed, open.Resolution = repo.tx.Now, f.Expected, f.Observed, f.Resolution
 	open.Looks++
-	return open, false, tx.save(open)
+	return open, false, repo.tx.save(open)
 }
 
 // ResolveDrift closes the open findings of a sandbox.
-func (tx *Tx) ResolveDrift(sandboxID, resolution string) error {
-	_, err := rowCount("resolving drift", tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID).
-		Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
+func (repo Findings) ResolveDrift(sandboxID, resolution string) error {
+	_, err := rowCount("resolving drift", repo.tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID).
+		Updates(map[string]any{"resolved_at": repo.tx.Now, "resolution": resolution}))
 	return err
 }
 
 // ResolveFinding closes one open finding.
-func (tx *Tx) ResolveFinding(id int64, resolution string) error {
-	_, err := rowCount("resolving drift", tx.db.Model(&DriftFinding{}).Where("id = ? AND resolved_at = 0", id).
-		Updates(map[string]any{"resolved_at": tx.Now, "resolution": resolution}))
+func (repo Findings) ResolveFinding(id int64, resolution string) error {
+	_, err := rowCount("resolving drift", repo.tx.db.Model(&DriftFinding{}).Where("id = ? AND resolved_at = 0", id).
+		Updates(map[string]any{"resolved_at": repo.tx.Now, "resolution": resolution}))
 	return err
 }
 
 // OpenDrift returns the open findings of a backend instance, by sandbox.
-func (tx *Tx) OpenDrift(instance string) ([]DriftFinding, error) {
-	return find[DriftFinding](tx.db.Where("instance = ? AND resolved_at = 0", instance).Order("sandbox_id, id"))
+func (repo Findings) OpenDrift(instance string) ([]DriftFinding, error) {
+	return find[DriftFinding](repo.tx.db.Where("instance = ? AND resolved_at = 0", instance).Order("sandbox_id, id"))
 }
 
 // Drift returns findings, newest first.
-func (tx *Tx) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
-	q := tx.db.Order("id DESC").Limit(pageSize(f.Limit))
+func (repo Findings) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
+	q := repo.tx.db.Order("id DESC").Limit(pageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
@@ -64,8 +64,8 @@ func (tx *Tx) Drift(f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 }
 
 // OpenDriftOf returns the open findings about the given sandboxes, by sandbox.
-func (tx *Tx) OpenDriftOf(sandboxIDs []string) (map[string][]sandbox.DriftFinding, error) {
-	rows, err := find[DriftFinding](tx.db.Where("sandbox_id IN ? AND resolved_at = 0", sandboxIDs).Order("id"))
+func (repo Findings) OpenDriftOf(sandboxIDs []string) (map[string][]sandbox.DriftFinding, error) {
+	rows, err := find[DriftFinding](repo.tx.db.Where("sandbox_id IN ? AND resolved_at = 0", sandboxIDs).Order("id"))
 	by := make(map[string][]sandbox.DriftFinding)
 	for i := range rows {
 		by[rows[i].SandboxID] = append(by[rows[i].SandboxID], rows[i].Domain())

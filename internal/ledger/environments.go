@@ -34,8 +34,8 @@ func (tx *Tx) Environments() ([]Environment, error) {
 // CreateEnvironment stores a new environment.
 func (tx *Tx) CreateEnvironment(e *Environment) error { return tx.create(e) }
 
-// SaveEnvironment stores a changed environment.
-func (tx *Tx) SaveEnvironment(e *Environment) error {
+// ReplaceEnvironment stores the next life of an environment that is destroyed or was never made.
+func (tx *Tx) ReplaceEnvironment(e *Environment) error {
 	e.UpdatedAt = tx.Now
 	return tx.save(e)
 }

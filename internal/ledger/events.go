@@ -9,13 +9,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// AppendSandboxEvent appends an event to a sandbox's sequence. It changes s.LastSequence
-// and, where it leads to another state, s.Stands; its caller saves them in the same transaction.
+// AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads to
+// another state, the sandbox then stands there.
 func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) error {
-	s.LastSequence++
-	if next := s.Stands.After(t); next != s.Stands {
-		s.Stands, s.ChangedAt = next, tx.Now
+	if !tx.isUpdated(s) {
+		return sandbox.Errorf(sandbox.Internal, "event %s of sandbox %s is appended outside of an update", t, s.ID)
 	}
+	s.LastSequence++
+	s.Standing.Follow(t, tx.Now)
 	return tx.append(&Event{
 		EnvironmentID: s.EnvironmentID, LeaseID: s.Lease(), SandboxID: s.ID,
 		Generation: s.Generation, Sequence: s.LastSequence, Type: t,

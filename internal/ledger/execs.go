@@ -124,13 +124,13 @@ func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 }
 
 // Exec returns a command, nil when there is none of that id.
-func (tx *Tx) Exec(id string) (*Exec, error) { return first[Exec](tx, "id = ?", id) }
+func (repo Commands) Exec(id string) (*Exec, error) { return first[Exec](repo.tx, "id = ?", id) }
 
 // CreateExec stores a new command. Errors: Conflict for an id that was ever used.
-func (tx *Tx) CreateExec(x *Exec) error {
+func (repo Commands) CreateExec(x *Exec) error {
 	if x.Named {
 		var used int64
-		err := tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) FROM retired_execs WHERE id = @id)",
+		err := repo.tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) FROM retired_execs WHERE id = @id)",
 			map[string]any{"id": x.ID}).Scan(&used).Error
 		if err != nil {
 			return unavailable("looking for a command", err)
@@ -139,28 +139,28 @@ func (tx *Tx) CreateExec(x *Exec) error {
 			return sandbox.Errorf(sandbox.Conflict, "the id %s was used for another command, and names no other one: choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
 		}
 	}
-	return tx.create(x)
+	return repo.tx.create(x)
 }
 
 // SaveExec stores a changed command, and counts what is kept of one that has ended.
-func (tx *Tx) SaveExec(x *Exec) error {
-	if err := tx.save(x); err != nil {
+func (repo Commands) SaveExec(x *Exec) error {
+	if err := repo.tx.save(x); err != nil {
 		return err
 	}
 	counted := x.counted
 	x.counted = x.kept()
-	return tx.countKept(&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
+	return repo.tx.Commands().countKept(&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
 }
 
 // ListExecs returns the commands of a lease, the latest first, without what they wrote.
-func (tx *Tx) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
-	q := tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
+func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
+	q := repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
 		Order("generation DESC, sequence DESC").Limit(pageSize(f.Limit))
 	if f.State != "" {
 		q = q.Where("state = ?", f.State)
 	}
 	if f.Before != "" {
-		last, err := tx.Exec(f.Before)
+		last, err := repo.tx.Commands().Exec(f.Before)
 		if err != nil {
 			return nil, err
 		}
@@ -173,54 +173,54 @@ func (tx *Tx) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 }
 
 // ExtendExecs pushes to until how long the commands that the given holders follow are theirs.
-func (tx *Tx) ExtendExecs(holders []string, until Time) error {
-	_, err := rowCount("extending commands", tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
+func (repo Commands) ExtendExecs(holders []string, until Time) error {
+	_, err := rowCount("extending commands", repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
 	return err
 }
 
 // RunningExecs returns the commands of a sandbox that run.
-func (tx *Tx) RunningExecs(sandboxID string) ([]Exec, error) {
-	return find[Exec](tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
+func (repo Commands) RunningExecs(sandboxID string) ([]Exec, error) {
+	return find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
 // OrphanedExecs returns commands that run and that nobody follows, the longest so first: those whose
 // sandbox is on one of the given instances, or is to be gone. Those of a sandbox that is being made are
 // left to whoever makes it.
-func (tx *Tx) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
-	return find[Exec](tx.db.Where("state = 'running' AND held_until <= ?", tx.Now).
+func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
+	return find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> 'pending' AND instance IN ?))", instances).
 		Order("held_until").Limit(limit))
 }
 
 // retireExecs removes the commands of sandboxes that are retired, dooms what they wrote, and keeps the
 // ids that somebody chose.
-func (tx *Tx) retireExecs(sandboxIDs []string, objects func(*Exec) []string) error {
-	rows, err := find[Exec](tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
+func (repo Commands) retireExecs(sandboxIDs []string, objects func(*Exec) []string) error {
+	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
 	for i := range rows {
 		x := &rows[i]
 		if x.Named {
-			if err := tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
+			if err := repo.tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
 				return unavailable("retiring commands", err)
 			}
 		}
 		for _, object := range objects(x) {
-			if err := tx.DoomObject(object, tx.Now); err != nil {
+			if err := repo.tx.Snapshots().DoomObject(object, repo.tx.Now); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = rowCount("retiring commands", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
+	_, err = rowCount("retiring commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
 	return err
 }
 
 // NextOrphan returns since when a command that runs is followed by nobody, or when the first one will be
 // unless its holder lives; Never when none runs.
-func (tx *Tx) NextOrphan() (Time, error) {
+func (repo Commands) NextOrphan() (Time, error) {
 	var first []Time
-	err := tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).Pluck("held_until", &first).Error
+	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
 		return Never, unavailable("looking for commands", err)
 	}

@@ -69,12 +69,11 @@ func changeBoth(tx *ledger.Tx, id string, size int) error {
 	if err := ledgertest.Environment(tx, id); err != nil {
 		return err
 	}
-	e, err := tx.Environment(id)
+	err := tx.UpdateEnvironment(id, func(e *ledger.Environment) error {
+		e.Spec.Image = strings.Repeat("x", size)
+		return nil
+	})
 	if err != nil {
-		return err
-	}
-	e.Spec.Image = strings.Repeat("x", size)
-	if err := tx.SaveEnvironment(e); err != nil {
 		return err
 	}
 	return tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentCreated, nil)

@@ -44,8 +44,8 @@ type KeptSum struct {
 }
 
 // KeptSum returns how much is kept, nothing where there is no row.
-func (tx *Tx) KeptSum(scope KeptScope, id string) (KeptSum, error) {
-	row, err := first[KeptSum](tx, "scope = ? AND id = ?", scope, id)
+func (repo Commands) KeptSum(scope KeptScope, id string) (KeptSum, error) {
+	row, err := first[KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
 	if err != nil || row == nil {
 		return KeptSum{Scope: scope, ID: id}, err
 	}
@@ -53,28 +53,28 @@ func (tx *Tx) KeptSum(scope KeptScope, id string) (KeptSum, error) {
 }
 
 // GrownSums returns the sums that have grown in the transaction since this was last asked.
-func (tx *Tx) GrownSums() []KeptSum {
-	grown := tx.grown
-	tx.grown = nil
+func (repo Commands) GrownSums() []KeptSum {
+	grown := repo.tx.grown
+	repo.tx.grown = nil
 	return grown
 }
 
 // KeptBeyond returns a sum of more than so many bytes, nil where there is none.
-func (tx *Tx) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
-	return first[KeptSum](tx, "scope = ? AND bytes > ?", scope, bytes)
+func (repo Commands) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
+	return first[KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
 }
 
 // countKept counts what is kept of a command or session beyond the bytes that are counted already. It never shrinks.
-func (tx *Tx) countKept(k *KeptOutput, counted int64) (err error) {
+func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 	if k.Bytes <= counted {
 		return nil
 	}
 	if _, k.EnvironmentID, err = sandbox.ParseLeaseID(k.LeaseID); err != nil {
 		return err
 	}
-	err = tx.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
+	err = repo.tx.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (sandbox_id, kind, id) DO UPDATE SET kept_at = excluded.kept_at, bytes = excluded.bytes`,
-		k.SandboxID, k.Kind, k.ID, k.LeaseID, k.EnvironmentID, tx.Now, k.Bytes).Error
+		k.SandboxID, k.Kind, k.ID, k.LeaseID, k.EnvironmentID, repo.tx.Now, k.Bytes).Error
 	if err != nil {
 		return unavailable("counting the output that is kept", err)
 	}
@@ -82,40 +82,40 @@ func (tx *Tx) countKept(k *KeptOutput, counted int64) (err error) {
 	if counted == 0 {
 		records = 1
 	}
-	return tx.addKept(k, k.Bytes-counted, records)
+	return repo.tx.Commands().addKept(k, k.Bytes-counted, records)
 }
 
 // resizeKept gives a row another size, and removes it when nothing is left.
-func (tx *Tx) resizeKept(k *KeptOutput, bytes int64) error {
+func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
 	by, records := bytes-k.Bytes, int64(0)
 	k.Bytes = bytes
 	var err error
 	if bytes == 0 {
 		records = -1
-		_, err = rowCount("no longer counting output", tx.db.Delete(k))
+		_, err = rowCount("no longer counting output", repo.tx.db.Delete(k))
 	} else {
-		err = tx.save(k)
+		err = repo.tx.save(k)
 	}
 	if err != nil {
 		return err
 	}
-	return tx.addKept(k, by, records)
+	return repo.tx.Commands().addKept(k, by, records)
 }
 
 // addKept adds to the sums that a row is in. A lease or environment that keeps nothing has none.
-func (tx *Tx) addKept(k *KeptOutput, bytes, records int64) error {
+func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 	var sums []KeptSum
-	err := tx.db.Raw(`INSERT INTO kept_sums (scope, id, bytes, records)
+	err := repo.tx.db.Raw(`INSERT INTO kept_sums (scope, id, bytes, records)
 		VALUES (@lease, @of_lease, @bytes, @records), (@environment, @of_environment, @bytes, @records), (@ledger, '', @bytes, @records)
 		ON CONFLICT (scope, id) DO UPDATE SET bytes = kept_sums.bytes + excluded.bytes, records = kept_sums.records + excluded.records
 		RETURNING *`,
 		map[string]any{"lease": KeptOfLease, "of_lease": k.LeaseID, "environment": KeptOfEnvironment, "of_environment": k.EnvironmentID,
 			"ledger": KeptOfLedger, "bytes": bytes, "records": records}).Scan(&sums).Error
 	if bytes > 0 {
-		tx.grown = append(tx.grown, sums...)
+		repo.tx.grown = append(repo.tx.grown, sums...)
 	}
 	if err == nil && records < 0 {
-		err = tx.db.Exec("DELETE FROM kept_sums WHERE (scope = ? AND id = ? OR scope = ? AND id = ?) AND records = 0",
+		err = repo.tx.db.Exec("DELETE FROM kept_sums WHERE (scope = ? AND id = ? OR scope = ? AND id = ?) AND records = 0",
 			KeptOfLease, k.LeaseID, KeptOfEnvironment, k.EnvironmentID).Error
 	}
 	return unavailable("counting the output that is kept", err)
@@ -124,12 +124,12 @@ func (tx *Tx) addKept(k *KeptOutput, bytes, records int64) error {
 // DropKept drops the oldest of what a lease, an environment or the ledger keeps, until it keeps at most so many
 // bytes, and in one call at most limit rows. objects names what a command may have left in the bucket, which is
 // deleted at the given time.
-func (tx *Tx) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string, deleteAt Time) error {
-	sum, err := tx.KeptSum(scope, id)
+func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string, deleteAt Time) error {
+	sum, err := repo.tx.Commands().KeptSum(scope, id)
 	if err != nil || sum.Bytes <= bytes {
 		return err
 	}
-	oldest := tx.db.Order("kept_at").Limit(limit)
+	oldest := repo.tx.db.Order("kept_at").Limit(limit)
 	switch scope {
 	case KeptOfLease:
 		oldest = oldest.Where("lease_id = ?", id)
@@ -144,7 +144,7 @@ func (tx *Tx) DropKept(scope KeptScope, id string, bytes int64, limit int, objec
 		}
 		var dropped int64
 		var isGone bool
-		dropped, isGone, err = tx.drop(&rows[i], objects, deleteAt)
+		dropped, isGone, err = repo.tx.Commands().drop(&rows[i], objects, deleteAt)
 		if left -= dropped; !isGone {
 			break // the rest of a recording goes before anything newer
 		}
@@ -153,42 +153,42 @@ func (tx *Tx) DropKept(scope KeptScope, id string, bytes int64, limit int, objec
 }
 
 // drop drops what is kept of one command or session, or the beginning of a long recording. It returns how much.
-func (tx *Tx) drop(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) (bytes int64, isGone bool, err error) {
+func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) (bytes int64, isGone bool, err error) {
 	was := k.Bytes
 	left := int64(0)
 	if k.Kind == keptSession {
-		left, err = tx.dropRecording(k)
+		left, err = repo.tx.Commands().dropRecording(k)
 	} else {
-		err = tx.dropOutput(k, objects, deleteAt)
+		err = repo.tx.Commands().dropOutput(k, objects, deleteAt)
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	if err := tx.resizeKept(k, left); err != nil {
+	if err := repo.tx.Commands().resizeKept(k, left); err != nil {
 		return 0, false, err
 	}
 	records := 0
 	if left == 0 {
 		records = 1
 	}
-	err = tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + ? WHERE scope = ?",
+	err = repo.tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + ? WHERE scope = ?",
 		was-left, records, KeptOfLedger).Error
 	return was - left, left == 0, unavailable("counting the output that is dropped", err)
 }
 
 // dropOutput has a command keep nothing of what it wrote.
-func (tx *Tx) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) error {
-	rows, err := find[Exec](tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
+func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) error {
+	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
 	for _, object := range objects(&rows[0]) {
-		if err := tx.DoomObject(object, deleteAt); err != nil {
+		if err := repo.tx.Snapshots().DoomObject(object, deleteAt); err != nil {
 			return err
 		}
 	}
-	_, err = rowCount("dropping output", tx.db.Model(&Exec{}).Where("id = ?", k.ID).UpdateColumns(map[string]any{
-		"stdout_kept": 0, "stdout_inline": nil, "stderr_kept": 0, "stderr_inline": nil, "dropped_at": tx.Now,
+	_, err = rowCount("dropping output", repo.tx.db.Model(&Exec{}).Where("id = ?", k.ID).UpdateColumns(map[string]any{
+		"stdout_kept": 0, "stdout_inline": nil, "stderr_kept": 0, "stderr_inline": nil, "dropped_at": repo.tx.Now,
 	}))
 	return err
 }
@@ -198,15 +198,15 @@ const dropEvents = 500
 
 // dropRecording drops the beginning of a session's recording, and returns how many bytes are left. From then on it is
 // read no more.
-func (tx *Tx) dropRecording(k *KeptOutput) (left int64, err error) {
-	_, err = rowCount("dropping a recording", tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
-		UpdateColumn("dropped_at", tx.Now))
+func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
+	_, err = rowCount("dropping a recording", repo.tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
+		UpdateColumn("dropped_at", repo.tx.Now))
 	if err != nil {
 		return 0, err
 	}
 	var removed []int64
-	oldest := tx.db.Model(&SessionEvent{}).Select("sequence").Where("sandbox_id = ? AND session_id = ?", k.SandboxID, k.ID).Order("sequence").Limit(dropEvents)
-	err = tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) RETURNING length(data)",
+	oldest := repo.tx.db.Model(&SessionEvent{}).Select("sequence").Where("sandbox_id = ? AND session_id = ?", k.SandboxID, k.ID).Order("sequence").Limit(dropEvents)
+	err = repo.tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) RETURNING length(data)",
 		k.SandboxID, k.ID, oldest).Scan(&removed).Error
 	if err != nil || len(removed) < dropEvents {
 		return 0, unavailable("dropping a recording", err)
@@ -219,21 +219,21 @@ func (tx *Tx) dropRecording(k *KeptOutput) (left int64, err error) {
 }
 
 // forgetKept no longer counts what sandboxes keep that are retired.
-func (tx *Tx) forgetKept(sandboxIDs []string) error {
+func (repo Commands) forgetKept(sandboxIDs []string) error {
 	var sums []struct {
 		KeptOutput
 		Records int64
 	}
-	err := tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
+	err := repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
 		Where("sandbox_id IN ?", sandboxIDs).Group("lease_id, environment_id").Scan(&sums).Error
 	if err != nil {
 		return unavailable("counting the output of retired sandboxes", err)
 	}
-	if _, err := rowCount("no longer counting output", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
+	if _, err := rowCount("no longer counting output", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
 		return err
 	}
 	for i := range sums {
-		if err := tx.addKept(&sums[i].KeptOutput, -sums[i].Bytes, -sums[i].Records); err != nil {
+		if err := repo.tx.Commands().addKept(&sums[i].KeptOutput, -sums[i].Bytes, -sums[i].Records); err != nil {
 			return err
 		}
 	}

@@ -36,11 +36,15 @@ func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 	return current, nil
 }
 
-// CreateLease stores a new lease.
-func (tx *Tx) CreateLease(l *Lease) error { return tx.create(l) }
-
-// SaveLease stores a changed lease.
-func (tx *Tx) SaveLease(l *Lease) error { return tx.save(l) }
+// BeginGeneration makes a sandbox the current generation of its lease. l is the lease, nil for a new one.
+func (tx *Tx) BeginGeneration(l *Lease, s *Sandbox) error {
+	if l == nil {
+		return tx.create(&Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, CreatedAt: tx.Now,
+			Generation: s.Generation, SandboxID: s.ID})
+	}
+	l.Generation, l.SandboxID = s.Generation, s.ID
+	return tx.save(l)
+}
 
 // CurrentSandboxes returns the sandboxes of the current generations that a filter selects, by
 // lease id.

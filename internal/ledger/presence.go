@@ -75,8 +75,8 @@ func (tx *Tx) claimants() (processes []string, until Time, err error) {
 		return nil, 0, unavailable("looking for claims", err)
 	}
 	for _, s := range rows {
-		until = max(until, s.ClaimedUntil)
-		if p, _, ok := strings.Cut(s.Claim, claimSeparator); ok && !slices.Contains(processes, p) {
+		until = max(until, s.Claim.Until)
+		if p, _, ok := strings.Cut(s.Claim.Token, claimSeparator); ok && !slices.Contains(processes, p) {
 			processes = append(processes, p)
 		}
 	}

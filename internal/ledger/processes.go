@@ -68,24 +68,24 @@ func (p *Process) Domain() sandbox.Process {
 }
 
 // Process returns a process of a sandbox, nil when there is none of that name.
-func (tx *Tx) Process(sandboxID, name string) (*Process, error) {
-	return first[Process](tx, "sandbox_id = ? AND name = ?", sandboxID, name)
+func (repo Commands) Process(sandboxID, name string) (*Process, error) {
+	return first[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
 }
 
 // SaveProcess stores a process, new or changed.
-func (tx *Tx) SaveProcess(p *Process) error { return tx.save(p) }
+func (repo Commands) SaveProcess(p *Process) error { return repo.tx.save(p) }
 
 // CreateProcesses stores new processes.
-func (tx *Tx) CreateProcesses(rows []*Process) error {
+func (repo Commands) CreateProcesses(rows []*Process) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return tx.create(&rows)
+	return repo.tx.create(&rows)
 }
 
 // Processes returns the processes of a sandbox, by name.
-func (tx *Tx) Processes(sandboxID string) ([]Process, error) {
-	return find[Process](tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
+func (repo Commands) Processes(sandboxID string) ([]Process, error) {
+	return find[Process](repo.tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
 }
 
 // liveProcess is the condition of the index processes_live.
@@ -93,8 +93,8 @@ const liveProcess = "state IN ('pending', 'running')"
 
 // DueProcesses returns up to limit processes that are to be started, or run and are followed by nobody, in
 // sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
-func (tx *Tx) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
-	q := tx.db.Where(liveProcess+" AND due_at <= ?", tx.Now).
+func (repo Commands) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
+	q := repo.tx.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = 'present' AND instance IN ?)", instances)
 	if sandboxID != "" {
 		q = q.Where("sandbox_id = ?", sandboxID)
@@ -103,9 +103,9 @@ func (tx *Tx) DueProcesses(instances []string, sandboxID string, limit int) ([]P
 }
 
 // NextProcess returns when the next process is due after now, Never when none will be.
-func (tx *Tx) NextProcess() (Time, error) {
+func (repo Commands) NextProcess() (Time, error) {
 	var next []Time
-	err := tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", tx.Now).Order("due_at").Limit(1).Pluck("due_at", &next).Error
+	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
 		return Never, unavailable("looking for processes", err)
 	}
@@ -113,25 +113,25 @@ func (tx *Tx) NextProcess() (Time, error) {
 }
 
 // ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
-func (tx *Tx) ExtendProcesses(holders []string, until Time) error {
-	_, err := rowCount("extending processes", tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
+func (repo Commands) ExtendProcesses(holders []string, until Time) error {
+	_, err := rowCount("extending processes", repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err
 }
 
 // StopProcesses notes that the processes of a sandbox ended with it.
-func (tx *Tx) StopProcesses(sandboxID, why string) error {
-	_, err := rowCount("stopping processes", tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
-		Updates(map[string]any{"state": sandbox.ProcessStopped, "exited_at": tx.Now, "error": why, "env": gorm.Expr("'{}'"), "holder": ""}))
+func (repo Commands) StopProcesses(sandboxID, why string) error {
+	_, err := rowCount("stopping processes", repo.tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
+		Updates(map[string]any{"state": sandbox.ProcessStopped, "exited_at": repo.tx.Now, "error": why, "env": gorm.Expr("'{}'"), "holder": ""}))
 	return err
 }
 
 // RemoveProcess removes a process.
-func (tx *Tx) RemoveProcess(p *Process) error {
-	return unavailable("removing a process", tx.db.Delete(p).Error)
+func (repo Commands) RemoveProcess(p *Process) error {
+	return unavailable("removing a process", repo.tx.db.Delete(p).Error)
 }
 
 // retireProcesses removes the processes of sandboxes that are retired.
-func (tx *Tx) retireProcesses(sandboxIDs []string) error {
-	_, err := rowCount("retiring processes", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+func (repo Commands) retireProcesses(sandboxIDs []string) error {
+	_, err := rowCount("retiring processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
 	return err
 }

@@ -36,9 +36,14 @@ func (Retirement) TableName() string { return "retired_sandboxes" }
 // sandbox returns the row as far as it is known.
 func (r *Retirement) sandbox() *Sandbox {
 	s := &Sandbox{
-		ID: r.ID, Generation: r.Generation, EnvironmentID: r.EnvironmentID, Owner: r.Owner, LedgerID: r.LedgerID,
-		Desired: Gone, Phase: sandbox.PhaseGone, LeasedAt: r.LeasedAt, EndedAt: r.EndedAt, EndedBy: r.EndedBy,
-		DestroyedAt: r.DestroyedAt, Stands: sandbox.SandboxDeleted, ChangedAt: r.DestroyedAt, LastSequence: r.LastSequence, DueAt: Never, ExpiryConditions: []string{}, Retired: r,
+		ID: r.ID, EnvironmentID: r.EnvironmentID,
+		Tenure:  Tenure{Generation: r.Generation, Owner: r.Owner, LeasedAt: r.LeasedAt},
+		Terms:   Terms{ExpiryConditions: []string{}},
+		Origin:  Origin{LedgerID: r.LedgerID},
+		Desired: Gone, Phase: sandbox.PhaseGone,
+		Standing: Standing{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
+		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, DestroyedAt: r.DestroyedAt},
+		Schedule: Schedule{DueAt: Never}, LastSequence: r.LastSequence, Retired: r,
 	}
 	if r.LeaseID != "" {
 		s.LeaseID = &r.LeaseID
@@ -48,8 +53,8 @@ func (r *Retirement) sandbox() *Sandbox {
 }
 
 // retired returns what is left of a sandbox, nil when there never was one of that id.
-func (tx *Tx) retired(id string) (*Sandbox, error) {
-	r, err := first[Retirement](tx, "id = ?", id)
+func (repo Retention) retired(id string) (*Sandbox, error) {
+	r, err := first[Retirement](repo.tx, "id = ?", id)
 	if err != nil || r == nil {
 		return nil, err
 	}
@@ -59,9 +64,9 @@ func (tx *Tx) retired(id string) (*Sandbox, error) {
 // RetainedSince returns the moment before which what ended is no longer retained. When the clock was
 // set forward since, what it had timed before is retained for as much longer, so that a wrong clock
 // removes nothing early.
-func (tx *Tx) RetainedSince(ttl Span) (Time, error) {
-	since := tx.Now.Add(-ttl)
-	rows, err := find[Event](tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).Order("id DESC"))
+func (repo Retention) RetainedSince(ttl Span) (Time, error) {
+	since := repo.tx.Now.Add(-ttl)
+	rows, err := find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).Order("id DESC"))
 	if err != nil {
 		return 0, err
 	}
@@ -82,8 +87,8 @@ func (tx *Tx) RetainedSince(ttl Span) (Time, error) {
 
 // Retirable returns sandboxes that were destroyed before the given moment and whose usage is counted
 // by day, the longest gone first.
-func (tx *Tx) Retirable(before Time, limit int) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions").
+func (repo Retention) Retirable(before Time, limit int) ([]Sandbox, error) {
+	return find[Sandbox](repo.tx.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
 		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
 		Order("destroyed_at").Limit(limit))
@@ -91,46 +96,46 @@ func (tx *Tx) Retirable(before Time, limit int) ([]Sandbox, error) {
 
 // PurgeEvents removes up to limit of a sandbox's events, the oldest first and never the last one, and
 // returns how many.
-func (tx *Tx) PurgeEvents(s *Sandbox, limit int) (int64, error) {
-	return tx.purge("id IN (SELECT id FROM events WHERE sandbox_id = ? AND sandbox_id <> '' AND sequence < ? ORDER BY sequence LIMIT ?)",
+func (repo Retention) PurgeEvents(s *Sandbox, limit int) (int64, error) {
+	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = ? AND sandbox_id <> '' AND sequence < ? ORDER BY sequence LIMIT ?)",
 		s.ID, s.LastSequence, limit)
 }
 
 // RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
 // to stay of them, their commands and processes, and their sessions. Their recordings and samples of usage are purged
 // before. objects names what a command may have left in the bucket. It returns how many events it removed.
-func (tx *Tx) RetireSandboxes(rows []Sandbox, objects func(*Exec) []string) (int64, error) {
+func (repo Retention) RetireSandboxes(rows []Sandbox, objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	if err := tx.forgetKept(ids); err != nil {
+	if err := repo.tx.Commands().forgetKept(ids); err != nil {
 		return 0, err
 	}
-	if err := tx.retireExecs(ids, objects); err != nil {
+	if err := repo.tx.Commands().retireExecs(ids, objects); err != nil {
 		return 0, err
 	}
-	if err := tx.retireSessions(ids); err != nil {
+	if err := repo.tx.Commands().retireSessions(ids); err != nil {
 		return 0, err
 	}
-	if err := tx.retireProcesses(ids); err != nil {
+	if err := repo.tx.Commands().retireProcesses(ids); err != nil {
 		return 0, err
 	}
-	events, err := tx.removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)
+	events, err := repo.tx.Retention().removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)
 	if err != nil {
 		return 0, err
 	}
-	usage, err := tx.removeUsage(ids)
+	usage, err := repo.tx.Retention().removeUsage(ids)
 	if err != nil {
 		return 0, err
 	}
-	if err := tx.create(tx.retirements(rows, events, usage.costs)); err != nil {
+	if err := repo.tx.create(repo.tx.Retention().retirements(rows, events, usage.costs)); err != nil {
 		return 0, err
 	}
-	if _, err := rowCount("retiring sandboxes", tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
+	if _, err := rowCount("retiring sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
 		return 0, err
 	}
-	return int64(len(events)), tx.noteRemoved(events, usage.until)
+	return int64(len(events)), repo.tx.Retention().noteRemoved(events, usage.until)
 }
 
 // removedUsage is what matters of usage that was removed.
@@ -140,14 +145,14 @@ type removedUsage struct {
 }
 
 // removeUsage removes the usage periods of sandboxes, all of which their sums count, and the sums.
-func (tx *Tx) removeUsage(sandboxIDs []string) (u removedUsage, err error) {
-	if u.costs, err = tx.SandboxCosts(sandboxIDs); err != nil {
+func (repo Retention) removeUsage(sandboxIDs []string) (u removedUsage, err error) {
+	if u.costs, err = repo.tx.Accounting().SandboxCosts(sandboxIDs); err != nil {
 		return u, err
 	}
 	var ends []Time
-	err = tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).Scan(&ends).Error
+	err = repo.tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).Scan(&ends).Error
 	if err == nil {
-		err = tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&SandboxCost{}).Error
+		err = repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&SandboxCost{}).Error
 	}
 	for _, at := range ends {
 		u.until = max(u.until, at)
@@ -156,7 +161,7 @@ func (tx *Tx) removeUsage(sandboxIDs []string) (u removedUsage, err error) {
 }
 
 // retirements are what stays of sandboxes.
-func (tx *Tx) retirements(rows []Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD) *[]Retirement {
+func (repo Retention) retirements(rows []Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD) *[]Retirement {
 	last := make(map[string]int64)
 	for _, e := range events {
 		last[e.SandboxID] = max(last[e.SandboxID], e.ID)
@@ -166,8 +171,8 @@ func (tx *Tx) retirements(rows []Sandbox, events []removedEvent, costs map[strin
 		s := &rows[i]
 		kept[i] = Retirement{
 			ID: s.ID, LeaseID: s.Lease(), Generation: s.Generation, EnvironmentID: s.EnvironmentID, Owner: s.Owner,
-			LedgerID: s.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
-			EndedAt: s.EndedAt, EndedBy: s.EndedBy, DestroyedAt: s.DestroyedAt, RetiredAt: tx.Now, Cost: costs[s.ID],
+			LedgerID: s.Origin.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
+			EndedAt: s.Ending.At, EndedBy: s.Ending.By, DestroyedAt: s.Ending.DestroyedAt, RetiredAt: repo.tx.Now, Cost: costs[s.ID],
 		}
 	}
 	return &kept
@@ -179,23 +184,23 @@ type removedEvent struct {
 	SandboxID string
 }
 
-func (tx *Tx) removeEvents(where string, args ...any) (events []removedEvent, err error) {
-	err = tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id, sandbox_id", args...).Scan(&events).Error
+func (repo Retention) removeEvents(where string, args ...any) (events []removedEvent, err error) {
+	err = repo.tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id, sandbox_id", args...).Scan(&events).Error
 	return events, unavailable("removing events", err)
 }
 
 // purge removes events, and returns how many they were.
-func (tx *Tx) purge(where string, args ...any) (int64, error) {
-	events, err := tx.removeEvents(where, args...)
+func (repo Retention) purge(where string, args ...any) (int64, error) {
+	events, err := repo.tx.Retention().removeEvents(where, args...)
 	if err != nil {
 		return 0, err
 	}
-	return int64(len(events)), tx.noteRemoved(events, 0)
+	return int64(len(events)), repo.tx.Retention().noteRemoved(events, 0)
 }
 
 // noteRemoved notes that not all events up to the last of these can be replayed, and that usage is
 // kept by day only up to a moment, 0 for none. Neither ever goes back.
-func (tx *Tx) noteRemoved(events []removedEvent, usage Time) error {
+func (repo Retention) noteRemoved(events []removedEvent, usage Time) error {
 	var purged int64
 	for _, e := range events {
 		purged = max(purged, e.ID)
@@ -207,7 +212,7 @@ func (tx *Tx) noteRemoved(events []removedEvent, usage Time) error {
 	if purged == 0 && detail == 0 {
 		return nil
 	}
-	_, err := rowCount("noting what is retained", tx.db.Exec(`UPDATE ledgers SET
+	_, err := rowCount("noting what is retained", repo.tx.db.Exec(`UPDATE ledgers SET
 		purged_event_id = CASE WHEN purged_event_id < @purged THEN @purged ELSE purged_event_id END,
 		detail_since = CASE WHEN detail_since < @detail THEN @detail ELSE detail_since END`,
 		sql.Named("purged", purged), sql.Named("detail", detail)))
@@ -216,14 +221,14 @@ func (tx *Tx) noteRemoved(events []removedEvent, usage Time) error {
 
 // RetireEnvironments leaves no more of environments that were destroyed before the given moment than
 // their names: their leases count on from there. It returns how many of up to limit.
-func (tx *Tx) RetireEnvironments(before Time, limit int) (int64, error) {
-	rows, err := find[Environment](tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
+func (repo Retention) RetireEnvironments(before Time, limit int) (int64, error) {
+	rows, err := find[Environment](repo.tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
 		Order("updated_at").Limit(limit))
 	for i := range rows {
 		row := &rows[i]
 		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend}
-		row.EndedConditions, row.PoolError, row.RetiredAt = []string{}, "", tx.Now
-		if err := tx.save(row); err != nil {
+		row.Ended.Conditions, row.Pool.Error, row.RetiredAt = []string{}, "", repo.tx.Now
+		if err := repo.tx.save(row); err != nil {
 			return 0, err
 		}
 	}
@@ -232,20 +237,20 @@ func (tx *Tx) RetireEnvironments(before Time, limit int) (int64, error) {
 
 // RemoveEnvironmentEvents removes up to limit events of environments from before the given moment,
 // and returns how many. Steps of the clock stay: RetainedSince needs them.
-func (tx *Tx) RemoveEnvironmentEvents(before Time, limit int) (int64, error) {
-	return tx.purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND at < ? ORDER BY at LIMIT ?)", before, limit)
+func (repo Retention) RemoveEnvironmentEvents(before Time, limit int) (int64, error) {
+	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND at < ? ORDER BY at LIMIT ?)", before, limit)
 }
 
 // RemoveDeliveries removes up to limit deliveries that were received before the given moment, and
 // returns how many. Their ids are as new then.
-func (tx *Tx) RemoveDeliveries(before Time, limit int) (int64, error) {
-	old := tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
-	return rowCount("removing deliveries", tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
+func (repo Retention) RemoveDeliveries(before Time, limit int) (int64, error) {
+	old := repo.tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
+	return rowCount("removing deliveries", repo.tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
 }
 
 // RemoveFindings removes up to limit drift findings that were resolved before the given moment, and
 // returns how many.
-func (tx *Tx) RemoveFindings(before Time, limit int) (int64, error) {
-	old := tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).Order("resolved_at").Limit(limit)
-	return rowCount("removing drift findings", tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
+func (repo Retention) RemoveFindings(before Time, limit int) (int64, error) {
+	old := repo.tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).Order("resolved_at").Limit(limit)
+	return rowCount("removing drift findings", repo.tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
 }

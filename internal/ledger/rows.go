@@ -57,26 +57,18 @@ const (
 
 // Environment is a row of environments.
 type Environment struct {
-	ID              string `gorm:"primaryKey"`
-	Owner           string
-	Type            sandbox.EnvironmentType
-	Backend         sandbox.Backend
-	Instance        string
-	Spec            sandbox.EnvironmentSpec `gorm:"serializer:json"`
-	Status          sandbox.EnvironmentStatus
-	Epoch           int64
-	EndedConditions []string `gorm:"serializer:json"`
-	EndedBy         string
-	EndedAt         Time
-	OpenedAt        Time
-	// PoolFailures counts sandboxes of its warm pool that could not be made, in a row; PoolError is
-	// the last one's text, and none is made before PoolDueAt.
-	PoolFailures int64
-	PoolError    string
-	PoolDueAt    Time
-	// Claim is that of the request that makes, changes or removes what it has on its backend, until ClaimedUntil.
-	Claim        string
-	ClaimedUntil Time
+	ID       string `gorm:"primaryKey"`
+	Owner    string
+	Type     sandbox.EnvironmentType
+	Backend  sandbox.Backend
+	Instance string
+	Spec     sandbox.EnvironmentSpec `gorm:"serializer:json"`
+	Status   sandbox.EnvironmentStatus
+	Epoch    int64
+	Ended    EnvironmentEnd `gorm:"embedded;embeddedPrefix:ended_"`
+	OpenedAt Time
+	Pool     PoolFailures     `gorm:"embedded;embeddedPrefix:pool_"`
+	Claim    EnvironmentClaim `gorm:"embedded"`
 	// UnmadeSince is since when it is being made for the first time, 0 once it was.
 	UnmadeSince Time
 	// RetiredAt is since when only its name is kept, 0 before.
@@ -84,6 +76,31 @@ type Environment struct {
 	CreatedAt Time `gorm:"autoCreateTime:false"`
 	UpdatedAt Time `gorm:"autoUpdateTime:false"`
 }
+
+// EnvironmentEnd says which conditions have ended an environment since it was opened last.
+type EnvironmentEnd struct {
+	Conditions []string `gorm:"serializer:json"`
+	// By is the last one of Conditions, At its time.
+	By string
+	At Time
+}
+
+// PoolFailures counts the sandboxes of a warm pool that could not be made, in a row.
+type PoolFailures struct {
+	Failures int64
+	// Error is the text of the last failure. No sandbox is made before DueAt.
+	Error string
+	DueAt Time
+}
+
+// EnvironmentClaim is the right of one request to make, change or remove what an environment has on its backend.
+type EnvironmentClaim struct {
+	Token string `gorm:"column:claim"`
+	Until Time   `gorm:"column:claimed_until"`
+}
+
+// Holds reports whether the claim holds at a moment.
+func (c *EnvironmentClaim) Holds(now Time) bool { return c.Until > now }
 
 // Lease is a row of leases.
 type Lease struct {
@@ -93,113 +110,6 @@ type Lease struct {
 	Generation    int64
 	SandboxID     string
 	CreatedAt     Time `gorm:"autoCreateTime:false"`
-}
-
-// Sandbox is a row of sandboxes: one generation of a lease.
-type Sandbox struct {
-	ID              string `gorm:"primaryKey"`
-	LeaseID         *string
-	Generation      int64
-	EnvironmentID   string
-	EnvironmentType sandbox.EnvironmentType
-	AgentDID        string `gorm:"column:agent_did"`
-	Owner           string
-	Backend         sandbox.Backend
-	Instance        string
-	Image           string
-	MemoryMB        int64
-	CPUMillis       int64
-	PIDs            int64 `gorm:"column:pids_limit"`
-	DiskMB          int64
-	Network         sandbox.NetworkMode
-	Egress          sandbox.Egress      `gorm:"serializer:json"` // that its hosts file knows
-	Env             map[string]string   `gorm:"serializer:json"`
-	Confinement     sandbox.Confinement `gorm:"serializer:json"`
-	Host            sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`
-	// PostStart are the commands that are run before it is ready.
-	PostStart []sandbox.PostStart `gorm:"serializer:json"`
-	// SecretsOwed is since when its environment's secrets differ from those that it has, 0 when not.
-	SecretsOwed Time
-	// RenewalOwed is since when its backend has not been told of a use or of its limits (sandbox.Lifecycle.Renew),
-	// 0 when it has. RenewedAt is when it was told last.
-	RenewalOwed Time
-	RenewedAt   Time
-	SleepMode   sandbox.SleepMode
-	TTL         Span
-	MaxLifetime Span
-	// SleepAfter is 0 for never. What waits in a warm pool has 0 where it waits awake, and anything else where it sleeps.
-	SleepAfter       Span
-	ExpiryConditions []string              `gorm:"serializer:json"`
-	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
-
-	Desired      Desired
-	Phase        sandbox.Phase
-	LeasedAt     Time
-	ReadyAt      Time
-	LastActivity Time
-	ObservedAt   Time
-	EndedAt      Time
-	EndedBy      sandbox.EndedBy
-	EndReason    string
-	DestroyedAt  Time
-	// KeptUntil is until when it is kept after it failed, 0 when it is not.
-	KeptUntil Time
-	// Incarnation is the backend's number of the start that its usage was counted from last, 0 when none was.
-	Incarnation int64
-	CPUMark     Span // what of that incarnation's CPU time is counted
-	// Stands is the state that its events tell, and ChangedAt since when.
-	Stands    sandbox.SandboxState
-	ChangedAt Time
-	// StopReason is why it sleeps, as long as it does; ErrorCode and ErrorMessage are why it failed.
-	StopReason   sandbox.StopReason
-	ErrorCode    sandbox.Reason
-	ErrorMessage string
-	// DownSince is since when it has not been well after it stopped by itself, 0 when it is; Crashes
-	// counts how often it has stopped since.
-	DownSince Time
-	Crashes   int64
-	// LedgerID is the label under which its backend knows an adopted sandbox; "" is this ledger's.
-	LedgerID string
-	// BatchID names the batch that leases all of its agents or none, "" where the lease counts by itself.
-	BatchID string
-	// PooledAt is when it was made for a warm pool, 0 if it was not.
-	PooledAt Time
-	// HardDeadline is the deadline that its backend was given when it was made; 0 is leased_at +
-	// max_lifetime.
-	HardDeadline Time
-	// State is where the state of its /data stands; without a Key none is kept.
-	State State `gorm:"embedded;embeddedPrefix:state_"`
-
-	DueAt        Time
-	Attempts     int64
-	LastError    string
-	Claim        string
-	ClaimedFor   string
-	ClaimedUntil Time
-	// WakeAt is when to look again, claims included. The database computes it.
-	WakeAt       Time `gorm:"->"`
-	LastSequence int64
-
-	// Retired is set when only this is left of it; the row itself is gone and cannot be stored.
-	Retired *Retirement `gorm:"-"`
-}
-
-// Rules are those of the sandbox's environment for commands, as they were when the sandbox was asked for.
-func (s *Sandbox) Rules() sandbox.CommandRules {
-	return sandbox.EnvironmentSpec{HostAccess: s.Host, Confinement: s.Confinement}.Rules()
-}
-
-// Lease returns the id of the sandbox's lease, "" in a pool.
-func (s *Sandbox) Lease() string {
-	if s.LeaseID == nil {
-		return ""
-	}
-	return *s.LeaseID
-}
-
-// Resources returns the sandbox's limits.
-func (s *Sandbox) Resources() sandbox.Resources {
-	return sandbox.Resources{MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, PIDs: s.PIDs, DiskMB: s.DiskMB}
 }
 
 // Hold is a row of holds: a use that counts as activity until it ends.

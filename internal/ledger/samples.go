@@ -27,19 +27,19 @@ var keepUsageSamples = insertInto("usage_samples", "sandbox_id", "at", "cpu", "m
 // KeepUsageSamples keeps samples of sandboxes, at most one of each, but of those that have one that is younger
 // than apart. What was sampled later than now was so by a clock that has been set back since, and goes: times
 // of two clocks in one history would say what nobody used.
-func (tx *Tx) KeepUsageSamples(rows []UsageSample, apart Span) error {
+func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 	ids := make([]string, len(rows))
 	for i := range rows {
-		rows[i].At = min(rows[i].At, tx.Now)
+		rows[i].At = min(rows[i].At, repo.tx.Now)
 		ids[i] = rows[i].SandboxID
 	}
 	recent := make(map[string]bool)
 	for some := range slices.Chunk(ids, maxVariables) {
-		if _, err := rowCount("removing samples of usage", tx.db.Where("sandbox_id IN ? AND at > ?", some, tx.Now).Delete(&UsageSample{})); err != nil {
+		if _, err := rowCount("removing samples of usage", repo.tx.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
 			return err
 		}
 		var have []string
-		err := tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, tx.Now.Add(-apart)).Pluck("sandbox_id", &have).Error
+		err := repo.tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).Pluck("sandbox_id", &have).Error
 		if err != nil {
 			return unavailable("reading samples of usage", err)
 		}
@@ -48,28 +48,28 @@ func (tx *Tx) KeepUsageSamples(rows []UsageSample, apart Span) error {
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(s UsageSample) bool { return recent[s.SandboxID] })
-	_, err := bulkExec(tx, "keeping samples of usage", keepUsageSamples, rows, func(list []any, s *UsageSample) []any {
+	_, err := bulkExec(repo.tx, "keeping samples of usage", keepUsageSamples, rows, func(list []any, s *UsageSample) []any {
 		return append(list, s.SandboxID, s.At, s.CPU, s.MemoryBytes, s.PIDs)
 	})
 	return err
 }
 
 // UsageSamples returns what is kept of a sandbox's usage from from to before to, the oldest first.
-func (tx *Tx) UsageSamples(sandboxID string, from, to Time) ([]UsageSample, error) {
-	return find[UsageSample](tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).Order("at"))
+func (repo Accounting) UsageSamples(sandboxID string, from, to Time) ([]UsageSample, error) {
+	return find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).Order("at"))
 }
 
 // RemoveUsageSamples removes up to limit samples from before the given moment, and returns how many.
-func (tx *Tx) RemoveUsageSamples(before Time, limit int) (int64, error) {
-	return tx.removeSamples(tx.db.Where("at < ?", before).Order("at").Limit(limit))
+func (repo Retention) RemoveUsageSamples(before Time, limit int) (int64, error) {
+	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("at < ?", before).Order("at").Limit(limit))
 }
 
 // PurgeUsageSamples removes up to limit samples of sandboxes, and returns how many.
-func (tx *Tx) PurgeUsageSamples(sandboxIDs []string, limit int) (int64, error) {
-	return tx.removeSamples(tx.db.Where("sandbox_id IN ?", sandboxIDs).Limit(limit))
+func (repo Accounting) PurgeUsageSamples(sandboxIDs []string, limit int) (int64, error) {
+	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Limit(limit))
 }
 
-func (tx *Tx) removeSamples(which *gorm.DB) (int64, error) {
+func (repo Accounting) removeSamples(which *gorm.DB) (int64, error) {
 	keys := which.Model(&UsageSample{}).Select("sandbox_id, at")
-	return rowCount("removing samples of usage", tx.db.Where("(sandbox_id, at) IN (?)", keys).Delete(&UsageSample{}))
+	return rowCount("removing samples of usage", repo.tx.db.Where("(sandbox_id, at) IN (?)", keys).Delete(&UsageSample{}))
 }

@@ -13,12 +13,12 @@ func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	if err != nil || s != nil {
 		return s, err
 	}
-	return tx.retired(id)
+	return tx.Retention().retired(id)
 }
 
 // CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
 func (tx *Tx) CreateSandbox(s *Sandbox) error {
-	old, err := tx.retired(s.ID)
+	old, err := tx.Retention().retired(s.ID)
 	if err != nil {
 		return err
 	}
@@ -26,14 +26,6 @@ func (tx *Tx) CreateSandbox(s *Sandbox) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox id %s belonged to generation %d of lease %s, and is never given out again", s.ID, old.Generation, old.Lease())
 	}
 	return tx.create(s)
-}
-
-// SaveSandbox stores a changed sandbox.
-func (tx *Tx) SaveSandbox(s *Sandbox) error {
-	if s.Retired != nil { // storing it would bring it back
-		return sandbox.Errorf(sandbox.Internal, "sandbox %s is retired and cannot change", s.ID)
-	}
-	return tx.save(s)
 }
 
 var saveEndings = bulk{
@@ -49,7 +41,7 @@ var saveEndings = bulk{
 func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
 		s := *row
-		return append(list, s.ID, s.Desired, s.DueAt, s.Attempts, s.EndedBy, s.EndReason, s.EndedAt, s.LastSequence, s.Stands, s.ChangedAt, s.KeptUntil, s.ObservedAt)
+		return append(list, s.ID, s.Desired, s.Schedule.DueAt, s.Schedule.Attempts, s.Ending.By, s.Ending.Reason, s.Ending.At, s.LastSequence, s.Standing.State, s.Standing.Since, s.Ending.KeptUntil, s.ObservedAt)
 	})
 	return err
 }

@@ -82,9 +82,9 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 		_, err2 := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: 1})
 		_, err3 := tx.Events(sandbox.EventFilter{LeaseID: row.Lease()})
 		_, err4 := tx.Events(sandbox.EventFilter{EnvironmentID: "e", AfterID: 1})
-		_, err5 := tx.Retirable(ledger.Never, 10)
-		_, err6 := tx.RetainedSince(0)
-		_, err7 := tx.UsageSamples(row.ID, 0, ledger.Never)
+		_, err5 := tx.Retention().Retirable(ledger.Never, 10)
+		_, err6 := tx.Retention().RetainedSince(0)
+		_, err7 := tx.Accounting().UsageSamples(row.ID, 0, ledger.Never)
 		return errors.Join(err, err2, err3, err4, err5, err6, err7)
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	var last *ledger.Sandbox
 	err = s.Write(t.Context(), func(tx *ledger.Tx) error {
 		last = ledgertest.Sandbox(tx, "e", 1)
-		last.ID, last.Phase, last.Claim, last.ClaimedUntil = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1], tx.Now
+		last.ID, last.Phase, last.Claim.Token, last.Claim.Until = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1], tx.Now
 		err := errors.Join(ledgertest.Environment(tx, "e"), tx.CreateSandbox(last),
 			tx.AddHold(&ledger.Hold{SandboxID: last.ID, Holder: "h", Until: 7}))
 		return errors.Join(err, tx.Observed(ids), tx.ExtendClaims(claims, tx.Now.Add(5)))
@@ -156,8 +156,8 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	}
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
 		row, err := tx.Sandbox(last.ID)
-		if err == nil && (row.ObservedAt == 0 || row.ClaimedUntil != row.ObservedAt.Add(5)) {
-			t.Errorf("the last one was observed at %d and is claimed until %d", row.ObservedAt, row.ClaimedUntil)
+		if err == nil && (row.ObservedAt == 0 || row.Claim.Until != row.ObservedAt.Add(5)) {
+			t.Errorf("the last one was observed at %d and is claimed until %d", row.ObservedAt, row.Claim.Until)
 		}
 		held, err2 := tx.HeldUntilOf(ids)
 		if held[last.ID] != 7 {
@@ -208,9 +208,9 @@ func fill(tb testing.TB, s *ledger.Store, n, due int) {
 			for i := from; i < from+page; i++ {
 				row := ledgertest.Sandbox(tx, "e", 1)
 				lease := fmt.Sprintf("did:plc:%d::e", i)
-				row.LeaseID, row.Phase, row.DueAt = &lease, sandbox.PhaseAsleep, tx.Now
+				row.LeaseID, row.Phase, row.Schedule.DueAt = &lease, sandbox.PhaseAsleep, tx.Now
 				if i%(n/due) != 0 {
-					row.DueAt = tx.Now.Add(3_600_000_000)
+					row.Schedule.DueAt = tx.Now.Add(3_600_000_000)
 				}
 				if err := tx.CreateSandbox(row); err != nil {
 					return err

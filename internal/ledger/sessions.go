@@ -73,14 +73,14 @@ func (e *SessionEvent) Domain() sandbox.SessionEvent {
 }
 
 // Session returns a session of a sandbox, nil when there is none of that id.
-func (tx *Tx) Session(sandboxID, id string) (*Session, error) {
-	return first[Session](tx, "sandbox_id = ? AND id = ?", sandboxID, id)
+func (repo Commands) Session(sandboxID, id string) (*Session, error) {
+	return first[Session](repo.tx, "sandbox_id = ? AND id = ?", sandboxID, id)
 }
 
 // SessionOf returns a session of a lease, of a generation or else of the latest that has had it; nil when
 // there is none.
-func (tx *Tx) SessionOf(r sandbox.SessionRef) (*Session, error) {
-	q := tx.db.Where("lease_id = ? AND id = ?", r.LeaseID, r.ID).Order("generation DESC").Limit(1)
+func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
+	q := repo.tx.db.Where("lease_id = ? AND id = ?", r.LeaseID, r.ID).Order("generation DESC").Limit(1)
 	if r.Generation != 0 {
 		q = q.Where("generation = ?", r.Generation)
 	}
@@ -92,8 +92,8 @@ func (tx *Tx) SessionOf(r sandbox.SessionRef) (*Session, error) {
 }
 
 // ListSessions returns the sessions of a lease, the latest first. One is open while its lease has not ended.
-func (tx *Tx) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
-	q := tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").Limit(pageSize(f.Limit))
+func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
+	q := repo.tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").Limit(pageSize(f.Limit))
 	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND desired = 'present')"
 	switch f.State {
 	case "":
@@ -106,32 +106,32 @@ func (tx *Tx) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 }
 
 // OpenSessions returns the open sessions of a sandbox.
-func (tx *Tx) OpenSessions(sandboxID string) ([]Session, error) {
-	return find[Session](tx.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
+func (repo Commands) OpenSessions(sandboxID string) ([]Session, error) {
+	return find[Session](repo.tx.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
 }
 
 // SealedSessions returns all sessions that have sealed variables.
-func (tx *Tx) SealedSessions() ([]Session, error) {
-	return find[Session](tx.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
+func (repo Commands) SealedSessions() ([]Session, error) {
+	return find[Session](repo.tx.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
 }
 
 // CreateSession stores a new session.
-func (tx *Tx) CreateSession(s *Session) error { return tx.create(s) }
+func (repo Commands) CreateSession(s *Session) error { return repo.tx.create(s) }
 
 // SaveSession stores a changed session, and counts its recording.
-func (tx *Tx) SaveSession(s *Session) error {
-	if err := tx.save(s); err != nil || s.DroppedAt != 0 {
+func (repo Commands) SaveSession(s *Session) error {
+	if err := repo.tx.save(s); err != nil || s.DroppedAt != 0 {
 		return err
 	}
 	counted := s.counted
 	s.counted = s.Recorded
-	return tx.countKept(&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
+	return repo.tx.Commands().countKept(&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
 }
 
 // RunningInSession returns the id of the command that runs in a session, "" when none does.
-func (tx *Tx) RunningInSession(sandboxID, id string) (string, error) {
+func (repo Commands) RunningInSession(sandboxID, id string) (string, error) {
 	var ids []string
-	err := tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''", sandboxID, id).Limit(1).Pluck("id", &ids).Error
+	err := repo.tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''", sandboxID, id).Limit(1).Pluck("id", &ids).Error
 	if err != nil || len(ids) == 0 {
 		return "", unavailable("looking for commands", err)
 	}
@@ -143,7 +143,7 @@ var appendSessionEvents = insertInto("session_events", "sandbox_id", "session_id
 // AppendSessionEvents adds events to a session's recording, as long as there is room; then it says that
 // there is no more, and nothing else is added; nor is anything to a recording that was dropped. It gives them their sequences, and changes the session,
 // which its caller stores.
-func (tx *Tx) AppendSessionEvents(s *Session, events ...SessionEvent) error {
+func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 	if s.DroppedAt != 0 {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (tx *Tx) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 		e.SandboxID, e.SessionID, e.Sequence = s.SandboxID, s.ID, s.LastSequence
 		fitting = append(fitting, e)
 	}
-	_, err := bulkExec(tx, "recording a session", appendSessionEvents, fitting, func(list []any, e *SessionEvent) []any {
+	_, err := bulkExec(repo.tx, "recording a session", appendSessionEvents, fitting, func(list []any, e *SessionEvent) []any {
 		return append(list, e.SandboxID, e.SessionID, e.Sequence, e.At, e.Type, e.Source, e.ExecID, e.Data)
 	})
 	return err
@@ -172,20 +172,20 @@ func (tx *Tx) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 func sessionEventSize(e *SessionEvent) int64 { return int64(len(e.Data)) + sandbox.SessionEventCost }
 
 // SessionEvents returns events of a session after a sequence.
-func (tx *Tx) SessionEvents(s *Session, after int64, limit int) ([]SessionEvent, error) {
+func (repo Commands) SessionEvents(s *Session, after int64, limit int) ([]SessionEvent, error) {
 	if limit <= 0 || limit > sandbox.MaxSessionPage {
 		limit = sandbox.MaxSessionPage
 	}
-	return find[SessionEvent](tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID, s.ID, after).Order("sequence").Limit(limit))
+	return find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID, s.ID, after).Order("sequence").Limit(limit))
 }
 
 // RecordedOf returns how many bytes of each stream of a command are recorded, by the type of its events.
-func (tx *Tx) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
+func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
 	var sums []struct {
 		Type  sandbox.SessionEventType
 		Bytes int64
 	}
-	err := tx.db.Model(&SessionEvent{}).Select("type, sum(length(data)) AS bytes").
+	err := repo.tx.db.Model(&SessionEvent{}).Select("type, sum(length(data)) AS bytes").
 		Where("sandbox_id = ? AND session_id = ? AND exec_id = ?", x.SandboxID, x.SessionID, x.ID).
 		Where("type IN ('output', 'error')").Group("type").Scan(&sums).Error
 	by := make(map[sandbox.SessionEventType]int64, len(sums))
@@ -196,13 +196,13 @@ func (tx *Tx) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
 }
 
 // PurgeSessionEvents removes up to limit events of the sessions of sandboxes, and returns how many.
-func (tx *Tx) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
-	old := tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
-	return rowCount("removing recordings", tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
+func (repo Commands) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
+	old := repo.tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
+	return rowCount("removing recordings", repo.tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
 }
 
 // retireSessions removes the sessions of sandboxes that are retired, whose recordings were purged.
-func (tx *Tx) retireSessions(sandboxIDs []string) error {
-	_, err := rowCount("retiring sessions", tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
+func (repo Commands) retireSessions(sandboxIDs []string) error {
+	_, err := rowCount("retiring sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
 	return err
 }

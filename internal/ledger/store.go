@@ -207,6 +207,8 @@ type Tx struct {
 	grown []KeptSum
 	// changes are nil in a transaction that only reads.
 	changes changes
+	// updating are the sandboxes that Update is changing.
+	updating []string
 }
 
 // ActFor says on whose behalf what follows in the transaction is done: it begins with who asked for the

@@ -26,8 +26,8 @@ type SandboxCost struct {
 }
 
 // SpentInMonth returns the gross cost that cost_days counts for an environment in a month ("2006-01").
-func (tx *Tx) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
-	row, err := first[CostMonth](tx, "environment_id = ? AND month = ?", environmentID, month)
+func (repo Accounting) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
+	row, err := first[CostMonth](repo.tx, "environment_id = ? AND month = ?", environmentID, month)
 	if err != nil || row == nil {
 		return 0, err
 	}
@@ -35,7 +35,7 @@ func (tx *Tx) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error)
 }
 
 // addCostMonths adds days to the sums of their months.
-func (tx *Tx) addCostMonths(days []CostDay) error {
+func (repo Accounting) addCostMonths(days []CostDay) error {
 	sums := make(map[CostMonth]sandbox.NanoUSD)
 	for i := range days {
 		sums[CostMonth{EnvironmentID: days[i].EnvironmentID, Month: days[i].Month}] += days[i].Cost.Total()
@@ -45,12 +45,12 @@ func (tx *Tx) addCostMonths(days []CostDay) error {
 		row.Cost = cost
 		rows = append(rows, row)
 	}
-	return tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+	return repo.tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).CreateInBatches(rows, costDayBatch).Error
 }
 
 // SandboxCosts returns what sandbox_costs counts for the given sandboxes.
-func (tx *Tx) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
-	rows, err := find[SandboxCost](tx.db.Where("sandbox_id IN ?", sandboxIDs))
+func (repo Accounting) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+	rows, err := find[SandboxCost](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs))
 	costs := make(map[string]sandbox.NanoUSD, len(rows))
 	for _, r := range rows {
 		costs[r.SandboxID] = r.Cost
@@ -59,7 +59,7 @@ func (tx *Tx) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, err
 }
 
 // AddSandboxCosts adds the cost of ended usage to the sums of its sandboxes.
-func (tx *Tx) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
+func (repo Accounting) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	if len(costs) == 0 {
 		return nil
 	}
@@ -67,28 +67,28 @@ func (tx *Tx) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	for _, id := range slices.Sorted(maps.Keys(costs)) {
 		rows = append(rows, SandboxCost{SandboxID: id, Cost: costs[id]})
 	}
-	err := tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+	err := repo.tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).CreateInBatches(rows, costDayBatch).Error
 	return unavailable("counting usage", err)
 }
 
 // UnsettledPeriods returns the usage periods of the given sandboxes that sandbox_costs does not count.
-func (tx *Tx) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
+func (repo Accounting) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](repo.tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
 }
 
 // TakeUnsettled marks up to limit usage periods that an earlier program has counted by day only as counted in
 // sandbox_costs too, and returns them for their caller to count there in the same transaction.
-func (tx *Tx) TakeUnsettled(limit int) ([]UsagePeriod, error) {
+func (repo Accounting) TakeUnsettled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
-	err := tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
+	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
 		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).Scan(&rows).Error
 	return rows, unavailable("counting usage", err)
 }
 
 // LastUsed returns when a sandbox's last usage ended, 0 when none has.
-func (tx *Tx) LastUsed(sandboxID string) (Time, error) {
+func (repo Accounting) LastUsed(sandboxID string) (Time, error) {
 	var at Time
-	err := tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id = ?", sandboxID).Scan(&at).Error
+	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id = ?", sandboxID).Scan(&at).Error
 	return at, unavailable("reading usage", err)
 }
 

@@ -81,13 +81,10 @@ func leaseFor(t *testing.T, store *ledger.Store, agent string) (id string) {
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
 		s := ledgertest.Sandbox(tx, "catan-7", 1)
 		s.AgentDID, s.LeaseID, s.MemoryMB = agent, &id, 1000+int64(len(agent))
-		err := errors.Join(tx.CreateSandbox(s), tx.CreateLease(&ledger.Lease{ID: id, AgentDID: agent, EnvironmentID: "catan-7", Generation: 1, SandboxID: s.ID}))
-		env, err2 := tx.Environment("catan-7")
-		if err := errors.Join(err, err2); err != nil {
-			return err
-		}
-		env.Spec.Budget = &sandbox.Budget{Monthly: 1e6 * sandbox.USD}
-		return tx.SaveEnvironment(env)
+		return errors.Join(tx.CreateSandbox(s), tx.BeginGeneration(nil, s), tx.UpdateEnvironment("catan-7", func(env *ledger.Environment) error {
+			env.Spec.Budget = &sandbox.Budget{Monthly: 1e6 * sandbox.USD}
+			return nil
+		}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +98,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 	book := pricing.Cloudflare()
 	book.AsleepMemoryGiBSecond = sandbox.NanoUSD(turn / 5)
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
-		row, err := tx.KeepPriceBook(sandbox.Docker, book)
+		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -114,8 +111,8 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 			if (turn+i)%2 == 1 {
 				state = sandbox.PhaseAsleep
 			}
-			s.CPUMark = 0
-			err = errors.Join(tx.AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.EnterState(s, state, tx.Now, row))
+			s.Meter.CPUMark = 0
+			err = errors.Join(tx.Accounting().AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.Accounting().EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err
 			}

@@ -105,15 +105,15 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 			t.Fatal(err)
 		}
 	}
-	states, err := tx.SavedStates(sandbox.StateFilter{})
+	states, err := tx.Snapshots().SavedStates(sandbox.StateFilter{})
 	must(err)
 	if len(states) != 2 || states[0].Key != "did:plc:ann" || states[1].Key != "did:plc:ann::catan-1" {
 		t.Errorf("the saved states are %+v", states)
 	}
 	s, err := tx.Sandbox("s1")
 	must(err)
-	if s.State.Key != "did:plc:ann" || s.State.Role != sandbox.RoleHolder || len(s.State.Namespace) != 0 || s.State.Source != "" {
-		t.Errorf("a living sandbox keeps %+v", s.State)
+	if s.Snapshot.Key != "did:plc:ann" || s.Snapshot.Role != sandbox.RoleHolder || len(s.Snapshot.Namespace) != 0 || s.Snapshot.Source != "" {
+		t.Errorf("a living sandbox keeps %+v", s.Snapshot)
 	}
 	events, err := tx.Events(sandbox.EventFilter{})
 	must(err)
@@ -123,13 +123,13 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 		t.Errorf("the events are %+v", events)
 	}
 	for scope, id := range map[ledger.KeptScope]string{ledger.KeptOfLease: "did:plc:ann::catan-1", ledger.KeptOfEnvironment: "catan-1", ledger.KeptOfLedger: ""} {
-		sum, err := tx.KeptSum(scope, id)
+		sum, err := tx.Commands().KeptSum(scope, id)
 		must(err)
 		if sum.Bytes != 142 || sum.Records != 2 {
 			t.Errorf("the %s %s keeps %d bytes in %d records, want 142 in 2", sum.Scope, sum.ID, sum.Bytes, sum.Records)
 		}
 	}
-	tokens, err := tx.Tokens()
+	tokens, err := tx.Tokens().Tokens()
 	must(err)
 	if len(tokens) != 1 || !tokens[0].Ceiling.IsZero() {
 		t.Errorf("the tokens are %+v", tokens)

@@ -38,31 +38,33 @@ func (t *Token) Domain() sandbox.Token {
 }
 
 // Tokens returns all tokens by name, the latest of a name first.
-func (tx *Tx) Tokens() ([]Token, error) {
-	return find[Token](tx.db.Order("name, created_at DESC, id"))
+func (repo Tokens) Tokens() ([]Token, error) {
+	return find[Token](repo.tx.db.Order("name, created_at DESC, id"))
 }
 
 // TokensNamed returns the tokens of a name, the latest first.
-func (tx *Tx) TokensNamed(name string) ([]Token, error) {
-	return find[Token](tx.db.Where("name = ?", name).Order("created_at DESC, id"))
+func (repo Tokens) TokensNamed(name string) ([]Token, error) {
+	return find[Token](repo.tx.db.Where("name = ?", name).Order("created_at DESC, id"))
 }
 
 // Token returns a token by its id, nil when there is none.
-func (tx *Tx) Token(id string) (*Token, error) { return first[Token](tx, "id = ?", id) }
+func (repo Tokens) Token(id string) (*Token, error) { return first[Token](repo.tx, "id = ?", id) }
 
 // TokenByHash returns the token whose text has the hash, nil when there is none.
-func (tx *Tx) TokenByHash(hash []byte) (*Token, error) { return first[Token](tx, "hash = ?", hash) }
+func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
+	return first[Token](repo.tx, "hash = ?", hash)
+}
 
 // CreateToken stores a new token.
-func (tx *Tx) CreateToken(t *Token) error { return tx.create(t) }
+func (repo Tokens) CreateToken(t *Token) error { return repo.tx.create(t) }
 
 // SaveToken stores a token's new state.
-func (tx *Tx) SaveToken(t *Token) error { return tx.save(t) }
+func (repo Tokens) SaveToken(t *Token) error { return repo.tx.save(t) }
 
 // UseTokens records when tokens were used, by id.
-func (tx *Tx) UseTokens(used map[string]Time) error {
+func (repo Tokens) UseTokens(used map[string]Time) error {
 	for _, id := range slices.Sorted(maps.Keys(used)) {
-		res := tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
+		res := repo.tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
 		if _, err := rowCount("recording the use of a token", res); err != nil {
 			return err
 		}
@@ -79,19 +81,21 @@ type Login struct {
 }
 
 // LoginByHash returns the log-in whose id has the hash, nil when there is none.
-func (tx *Tx) LoginByHash(hash []byte) (*Login, error) { return first[Login](tx, "hash = ?", hash) }
+func (repo Tokens) LoginByHash(hash []byte) (*Login, error) {
+	return first[Login](repo.tx, "hash = ?", hash)
+}
 
 // CreateLogin stores a new log-in.
-func (tx *Tx) CreateLogin(l *Login) error { return tx.create(l) }
+func (repo Tokens) CreateLogin(l *Login) error { return repo.tx.create(l) }
 
 // DeleteLogin removes the log-in whose id has the hash, if there is one.
-func (tx *Tx) DeleteLogin(hash []byte) error {
-	_, err := rowCount("ending a log-in", tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
+func (repo Tokens) DeleteLogin(hash []byte) error {
+	_, err := rowCount("ending a log-in", repo.tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
 	return err
 }
 
 // DeleteExpiredLogins removes the log-ins that have ended by themselves.
-func (tx *Tx) DeleteExpiredLogins() error {
-	_, err := rowCount("removing log-ins that have expired", tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", tx.Now))
+func (repo Tokens) DeleteExpiredLogins() error {
+	_, err := rowCount("removing log-ins that have expired", repo.tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
 	return err
 }

@@ -13,9 +13,9 @@ import (
 // EnterState closes a sandbox's open usage period, if any, at the given moment and opens one in
 // the new state; PhaseGone opens none. Periods of one sandbox so never overlap. A moment that is
 // still to come, by a backend's clock that is ahead, is now.
-func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
-	at = min(at, tx.Now)
-	open, err := tx.OpenPeriod(s.ID)
+func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
+	at = min(at, repo.tx.Now)
+	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBo
 			return nil
 		}
 		open.EndedAt = max(at, open.StartedAt, 1)
-		if err := tx.save(open); err != nil {
+		if err := repo.tx.save(open); err != nil {
 			return err
 		}
 		at = open.EndedAt
@@ -38,16 +38,16 @@ func (tx *Tx) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBo
 		State: state, StartedAt: at,
 	}
 	if open == nil && s.LeaseID != nil {
-		if next.Generations, err = tx.beginsGeneration(s); err != nil {
+		if next.Generations, err = repo.tx.Accounting().beginsGeneration(s); err != nil {
 			return err
 		}
 	}
-	return tx.create(next)
+	return repo.tx.create(next)
 }
 
 // beginsGeneration returns 1 unless a sandbox has been used in its present generation before.
-func (tx *Tx) beginsGeneration(s *Sandbox) (int64, error) {
-	earlier, err := first[UsagePeriod](tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
+func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
+	earlier, err := first[UsagePeriod](repo.tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
 	if err != nil || earlier != nil {
 		return 0, err
 	}
@@ -55,37 +55,33 @@ func (tx *Tx) beginsGeneration(s *Sandbox) (int64, error) {
 }
 
 // OpenPeriod returns a sandbox's open usage period, nil when there is none.
-func (tx *Tx) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
-	return first[UsagePeriod](tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
+func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
+	return first[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
-// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period. It
-// changes s.CPUMark, which its caller saves. A reading below the last one is of a new start.
-func (tx *Tx) AddCPU(s *Sandbox, reading Span) error {
-	used := reading - s.CPUMark
-	if used < 0 {
-		used = reading
-	}
-	s.CPUMark = reading
+// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period, within an update of the
+// sandbox. A reading below the last one is of a new start.
+func (repo Accounting) AddCPU(s *Sandbox, reading Span) error {
+	used := s.Meter.Read(reading)
 	if used == 0 {
 		return nil
 	}
-	open, err := tx.OpenPeriod(s.ID)
+	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
 	if err != nil || open == nil {
 		return err
 	}
 	open.CPU += used
-	return tx.save(open)
+	return repo.tx.save(open)
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.
-func (tx *Tx) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
+func (repo Accounting) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
+	return find[UsagePeriod](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
 }
 
 // PriceBooks returns every price book that was ever in force, by id.
-func (tx *Tx) PriceBooks() (map[string]sandbox.PriceBook, error) {
-	rows, err := find[PriceBook](tx.db)
+func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
+	rows, err := find[PriceBook](repo.tx.db)
 	books := make(map[string]sandbox.PriceBook, len(rows))
 	for _, r := range rows {
 		books[r.ID] = r.Body
@@ -94,13 +90,13 @@ func (tx *Tx) PriceBooks() (map[string]sandbox.PriceBook, error) {
 }
 
 // KeepPriceBook stores a price book unless it is there, and returns its row.
-func (tx *Tx) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
+func (repo Accounting) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
 	body, err := json.Marshal(book)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "encoding price book %s: %w", book.Name, err)
 	}
 	sum := sha256.Sum256(append([]byte(b+"\n"), body...))
-	row := &PriceBook{ID: hex.EncodeToString(sum[:]), Backend: b, Body: book, AddedAt: tx.Now}
-	err = tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
+	row := &PriceBook{ID: hex.EncodeToString(sum[:]), Backend: b, Body: book, AddedAt: repo.tx.Now}
+	err = repo.tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
 	return row, unavailable("keeping a price book", err)
 }

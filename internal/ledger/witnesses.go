@@ -25,8 +25,8 @@ type Witness struct {
 func (w *Witness) Behind() bool { return w.Found > w.Issued }
 
 // Witness returns the witness on an instance; its numbers are 0 where the ledger issued none.
-func (tx *Tx) Witness(instance string) (Witness, error) {
-	w, err := first[Witness](tx, "instance = ?", instance)
+func (repo Witnesses) Witness(instance string) (Witness, error) {
+	w, err := first[Witness](repo.tx, "instance = ?", instance)
 	if err != nil || w == nil {
 		return Witness{Instance: instance}, err
 	}
@@ -34,66 +34,66 @@ func (tx *Tx) Witness(instance string) (Witness, error) {
 }
 
 // SaveWitness stores a witness, new or changed.
-func (tx *Tx) SaveWitness(w *Witness) error {
-	return unavailable("writing to the ledger", tx.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
+func (repo Witnesses) SaveWitness(w *Witness) error {
+	return unavailable("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
 }
 
 // IssueWitness issues the next number for an instance. A ledger that is behind issues none.
-func (tx *Tx) IssueWitness(instance string) error {
-	w, err := tx.Witness(instance)
+func (repo Witnesses) IssueWitness(instance string) error {
+	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil || w.Behind() {
 		return err
 	}
 	w.Issued++
-	return tx.SaveWitness(&w)
+	return repo.tx.Witnesses().SaveWitness(&w)
 }
 
 // Witnessed notes that an instance has a number.
-func (tx *Tx) Witnessed(instance string, n int64) error {
-	res := tx.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
+func (repo Witnesses) Witnessed(instance string, n int64) error {
+	res := repo.tx.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
 	return unavailable("noting the witness on a backend instance", res.Error)
 }
 
 // FindBehind notes that an instance has a number that this ledger never issued: the ledger was put back by a copy.
 // The first time it comes to life, as a restored one does.
-func (tx *Tx) FindBehind(instance string, found int64) (isNew bool, err error) {
-	w, err := tx.Witness(instance)
+func (repo Witnesses) FindBehind(instance string, found int64) (isNew bool, err error) {
+	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil || found <= w.Issued {
 		return false, err
 	}
 	isNew = !w.Behind()
 	w.Found = max(w.Found, found)
-	if err := tx.SaveWitness(&w); err != nil || !isNew {
+	if err := repo.tx.Witnesses().SaveWitness(&w); err != nil || !isNew {
 		return false, err
 	}
-	return true, tx.noteRestored()
+	return true, repo.tx.noteRestored()
 }
 
 // AcceptInstance makes an instance that has the given number the ledger's own from now on, and issues a number above
 // it. The numbers that the ledger does not know of are at most as many generations, of whatever leases: those to come
 // are above all of them.
-func (tx *Tx) AcceptInstance(instance string, found int64) (Witness, error) {
-	w, err := tx.Witness(instance)
+func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, error) {
+	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil {
 		return w, err
 	}
 	found = max(found, w.Found)
 	if unknown := found - w.Issued; unknown > 0 {
-		err := tx.db.Exec(`UPDATE ledgers SET generation_floor = ? +
+		err := repo.tx.db.Exec(`UPDATE ledgers SET generation_floor = ? +
 			(SELECT max(generation) FROM (SELECT generation_floor AS generation FROM ledgers UNION ALL SELECT generation FROM leases) AS known)`, unknown).Error
 		if err != nil {
 			return w, unavailable("raising the ledger's generations", err)
 		}
 	}
 	w.Issued, w.Witnessed, w.Found = max(w.Issued, found)+1, 0, 0
-	return w, tx.SaveWitness(&w)
+	return w, repo.tx.Witnesses().SaveWitness(&w)
 }
 
 // NextGeneration returns the generation that follows the last one of a lease, 0 for none, and issues a number for it
 // where the instance has a witness. Errors: Conflict with ReasonLedgerBehind.
-func (tx *Tx) NextGeneration(instance string, last int64) (int64, error) {
+func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error) {
 	var at struct{ Floor, Issued, Found int64 }
-	err := tx.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
+	err := repo.tx.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
 		FROM ledgers LEFT JOIN witnesses ON instance = ?`, instance).Scan(&at).Error
 	if err != nil {
 		return 0, unavailable("numbering a generation", err)
@@ -104,7 +104,7 @@ func (tx *Tx) NextGeneration(instance string, last int64) (int64, error) {
 			instance, at.Found-at.Issued).WithReason(sandbox.ReasonLedgerBehind)
 	}
 	if at.Issued > 0 {
-		if err := tx.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
+		if err := repo.tx.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
 			return 0, unavailable("numbering a generation", err)
 		}
 	}
@@ -113,17 +113,17 @@ func (tx *Tx) NextGeneration(instance string, last int64) (int64, error) {
 
 // WithdrawWitness forgets that an instance has a witness, once nothing of the ledger is there but one environment, which
 // is being removed. It returns up to which number to remove the witness, 0 for not at all.
-func (tx *Tx) WithdrawWitness(instance, environmentID string) (int64, error) {
-	uses, err := tx.usesBeside(instance, environmentID)
+func (repo Witnesses) WithdrawWitness(instance, environmentID string) (int64, error) {
+	uses, err := repo.tx.Witnesses().usesBeside(instance, environmentID)
 	if err != nil || uses.Environments || uses.Sandboxes {
 		return 0, err
 	}
-	w, err := tx.Witness(instance)
+	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil || w.Issued == 0 || w.Behind() {
 		return 0, err
 	}
 	w.Witnessed = 0
-	return w.Issued, tx.SaveWitness(&w)
+	return w.Issued, repo.tx.Witnesses().SaveWitness(&w)
 }
 
 // InstanceUses is what a ledger has on a backend instance.
@@ -133,11 +133,13 @@ type InstanceUses struct {
 }
 
 // InstanceUses returns what the ledger has on an instance.
-func (tx *Tx) InstanceUses(instance string) (InstanceUses, error) { return tx.usesBeside(instance, "") }
+func (repo Witnesses) InstanceUses(instance string) (InstanceUses, error) {
+	return repo.tx.Witnesses().usesBeside(instance, "")
+}
 
 // usesBeside is InstanceUses without one environment.
-func (tx *Tx) usesBeside(instance, environmentID string) (u InstanceUses, err error) {
-	err = tx.db.Raw(`SELECT EXISTS (SELECT 1 FROM environments WHERE instance = ? AND id <> ? AND status NOT IN ?) AS environments,
+func (repo Witnesses) usesBeside(instance, environmentID string) (u InstanceUses, err error) {
+	err = repo.tx.db.Raw(`SELECT EXISTS (SELECT 1 FROM environments WHERE instance = ? AND id <> ? AND status NOT IN ?) AS environments,
 		EXISTS (SELECT 1 FROM sandboxes WHERE instance = ? AND phase <> 'gone') AS sandboxes`,
 		instance, environmentID, []sandbox.EnvironmentStatus{sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting}, instance).Scan(&u).Error
 	return u, unavailable("reading the ledger", err)

@@ -68,10 +68,10 @@ func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err
 	for _, step := range []Step{
 		s.first,
 		s.purgeSandboxes,
-		rowsOf((*ledger.Tx).RetireEnvironments, func(r *Purged) *int64 { return &r.Environments }),
-		rowsOf((*ledger.Tx).RemoveEnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
-		rowsOf((*ledger.Tx).RemoveDeliveries, func(r *Purged) *int64 { return &r.Deliveries }),
-		rowsOf((*ledger.Tx).RemoveFindings, func(r *Purged) *int64 { return &r.Findings }),
+		rowsOf(ledger.Retention.RetireEnvironments, func(r *Purged) *int64 { return &r.Environments }),
+		rowsOf(ledger.Retention.RemoveEnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
+		rowsOf(ledger.Retention.RemoveDeliveries, func(r *Purged) *int64 { return &r.Deliveries }),
+		rowsOf(ledger.Retention.RemoveFindings, func(r *Purged) *int64 { return &r.Findings }),
 	} {
 		done, err := s.all(ctx, before, step)
 		sum.add(done)
@@ -90,7 +90,7 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 		return err
 	}
 	_, err = s.all(ctx, before, func(tx *ledger.Tx, before ledger.Time) (_ Purged, more bool, err error) {
-		n, err := tx.RemoveUsageSamples(before, batchEvents)
+		n, err := tx.Retention().RemoveUsageSamples(before, batchEvents)
 		return Purged{}, n == batchEvents, err
 	})
 	return err
@@ -99,7 +99,7 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 // retainedSince returns the moment before which a ttl lets rows be purged.
 func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		before, err = tx.RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		before, err = tx.Retention().RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
 		return err
 	})
 	return before, err
@@ -132,23 +132,23 @@ func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum P
 // purgeSandboxes removes as many sandboxes as have few enough events together. One that has too many loses its events
 // first, over several batches.
 func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
-	rows, err := tx.Retirable(before, Batch)
+	rows, err := tx.Retention().Retirable(before, Batch)
 	if err != nil || len(rows) == 0 {
 		return done, false, err
 	}
 	found := len(rows)
 	rows = rows[:fitting(rows)]
 	if rows[0].LastSequence > batchEvents {
-		if done.Events, err = tx.PurgeEvents(&rows[0], batchEvents); err != nil || done.Events == batchEvents {
+		if done.Events, err = tx.Retention().PurgeEvents(&rows[0], batchEvents); err != nil || done.Events == batchEvents {
 			return done, true, err
 		}
 	}
-	for _, purge := range []func([]string, int) (int64, error){tx.PurgeSessionEvents, tx.PurgeUsageSamples} {
+	for _, purge := range []func([]string, int) (int64, error){tx.Commands().PurgeSessionEvents, tx.Accounting().PurgeUsageSamples} {
 		if n, err := purge(idsOf(rows), batchEvents); err != nil || n == batchEvents {
 			return done, true, err
 		}
 	}
-	events, err := tx.RetireSandboxes(rows, s.objects)
+	events, err := tx.Retention().RetireSandboxes(rows, s.objects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == Batch, err
 }
@@ -173,9 +173,9 @@ func fitting(rows []ledger.Sandbox) int {
 }
 
 // batchRowsOf is a step that removes rows of one kind.
-func rowsOf(remove func(tx *ledger.Tx, before ledger.Time, limit int) (int64, error), count func(*Purged) *int64) Step {
+func rowsOf(remove func(rows ledger.Retention, before ledger.Time, limit int) (int64, error), count func(*Purged) *int64) Step {
 	return func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
-		n, err := remove(tx, before, batchRows)
+		n, err := remove(tx.Retention(), before, batchRows)
 		*count(&done) = n
 		return done, n == batchRows, err
 	}

@@ -86,7 +86,7 @@ func (r *Registry) Authenticate(ctx context.Context, hash webhook.Hash) (webhook
 func (r *Registry) find(ctx context.Context, hash webhook.Hash) (webhook.Token, error) {
 	var row *ledger.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		row, err = tx.TokenByHash(hash[:])
+		row, err = tx.Tokens().TokenByHash(hash[:])
 		return err
 	})
 	switch {
@@ -158,7 +158,7 @@ func (r *Registry) recordUse(ctx context.Context) {
 	if len(used) == 0 {
 		return
 	}
-	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.UseTokens(used) }); err != nil {
+	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().UseTokens(used) }); err != nil {
 		r.log.Warn("access: recording when tokens were used", "tokens", len(used), "error", err)
 	}
 }

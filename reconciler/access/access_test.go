@@ -114,7 +114,7 @@ func TestALedgerHoldsNoTokensText(t *testing.T) {
 		r, store := w.open()
 		made := w.create(r, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}})
 		err := store.Read(w.Context(), func(tx *ledger.Tx) error {
-			row, err := tx.Token(made.ID)
+			row, err := tx.Tokens().Token(made.ID)
 			if err == nil && (len(row.Hash) != 32 || strings.Contains(string(row.Hash), string(made.Text)) || hex.EncodeToString(row.Hash) == string(made.Text)) {
 				w.Errorf("the ledger has %x of the token", row.Hash)
 			}
@@ -207,13 +207,13 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		if in(here, second) {
 			w.Error("it holds beyond its time")
 		}
-		err = store.Write(w.Context(), func(tx *ledger.Tx) error { return tx.DeleteExpiredLogins() })
+		err = store.Write(w.Context(), func(tx *ledger.Tx) error { return tx.Tokens().DeleteExpiredLogins() })
 		if err != nil {
 			w.Error(err)
 		}
 		hash := webhook.HashOf(second)
 		err = store.Read(w.Context(), func(tx *ledger.Tx) error {
-			row, err := tx.LoginByHash(hash[:])
+			row, err := tx.Tokens().LoginByHash(hash[:])
 			if row != nil {
 				w.Error("it is kept beyond its time")
 			}

@@ -23,7 +23,7 @@ func (r *Registry) LogIn(ctx context.Context, token webhook.Hash) (id string, er
 	id = base64.RawURLEncoding.EncodeToString(b)
 	hash := webhook.HashOf(id)
 	return id, r.store.Write(ctx, func(tx *ledger.Tx) error {
-		return tx.CreateLogin(&ledger.Login{Hash: hash[:], TokenHash: token[:], CreatedAt: tx.Now, ExpiresAt: tx.Now.Add(ledger.Span(LoginLifetime.Microseconds()))})
+		return tx.Tokens().CreateLogin(&ledger.Login{Hash: hash[:], TokenHash: token[:], CreatedAt: tx.Now, ExpiresAt: tx.Now.Add(ledger.Span(LoginLifetime.Microseconds()))})
 	})
 }
 
@@ -33,7 +33,7 @@ func (r *Registry) LoggedIn(ctx context.Context, id string) (token webhook.Hash,
 	hash := webhook.HashOf(id)
 	var row *ledger.Login
 	err = r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		row, err = tx.LoginByHash(hash[:])
+		row, err = tx.Tokens().LoginByHash(hash[:])
 		return err
 	})
 	if err != nil {
@@ -48,12 +48,12 @@ func (r *Registry) LoggedIn(ctx context.Context, id string) (token webhook.Hash,
 // LogOut ends a log-in; one that has ended is success. Errors: Unavailable.
 func (r *Registry) LogOut(ctx context.Context, id string) error {
 	hash := webhook.HashOf(id)
-	return r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.DeleteLogin(hash[:]) })
+	return r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().DeleteLogin(hash[:]) })
 }
 
 // removeExpiredLogins removes log-ins that have ended. What fails is done the next time.
 func (r *Registry) removeExpiredLogins(ctx context.Context) {
-	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.DeleteExpiredLogins() }); err != nil && ctx.Err() == nil {
+	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().DeleteExpiredLogins() }); err != nil && ctx.Err() == nil {
 		r.log.Warn("access: removing log-ins that have expired", "error", err)
 	}
 }

@@ -15,7 +15,7 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 		return made, err
 	}
 	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
-		same, err := tx.TokensNamed(c.Name)
+		same, err := tx.Tokens().TokensNamed(c.Name)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 		return made, sandbox.InvalidFields("rotation of a token", []sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
 	}
 	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
-		all, err := tx.TokensNamed(o.Name)
+		all, err := tx.Tokens().TokensNamed(o.Name)
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 		for i := range old {
 			if t := &old[i]; t.ExpiresAt == 0 || until < t.ExpiresAt {
 				t.ExpiresAt = until
-				if err := tx.SaveToken(t); err != nil {
+				if err := tx.Tokens().SaveToken(t); err != nil {
 					return err
 				}
 			}
@@ -77,7 +77,7 @@ func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token, as
 		t.Environments = []string{} // no NULL in the ledger
 	}
 	t.CreatedAt, t.CreatedBy = tx.Now, sandbox.ActorOf(ctx).Name
-	if err := tx.CreateToken(t); err != nil {
+	if err := tx.Tokens().CreateToken(t); err != nil {
 		return sandbox.CreatedToken{}, err
 	}
 	return sandbox.CreatedToken{Token: t.Domain(), Text: sandbox.Secret(text)}, told(tx, as, t)
@@ -94,7 +94,7 @@ func told(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
 func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
 	var rows []ledger.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		rows, err = tx.Tokens()
+		rows, err = tx.Tokens().Tokens()
 		return err
 	})
 	return domain(rows), err
@@ -113,7 +113,7 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 				continue
 			}
 			t.RevokedAt, t.RevokedBy = tx.Now, sandbox.ActorOf(ctx).Name
-			if err := tx.SaveToken(t); err != nil {
+			if err := tx.Tokens().SaveToken(t); err != nil {
 				return err
 			}
 			if err := told(tx, sandbox.EventTokenRevoked, t); err != nil {
@@ -130,11 +130,11 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
 	if strings.HasPrefix(nameOrID, sandbox.TokenIDPrefix) {
 		var one *ledger.Token
-		if one, err = tx.Token(nameOrID); one != nil {
+		if one, err = tx.Tokens().Token(nameOrID); one != nil {
 			rows = []ledger.Token{*one}
 		}
 	} else {
-		rows, err = tx.TokensNamed(nameOrID)
+		rows, err = tx.Tokens().TokensNamed(nameOrID)
 	}
 	if err == nil && len(rows) == 0 {
 		err = sandbox.Errorf(sandbox.NotFound, "the ledger has no token %s; one in a file of tokens is ended by removing its line", nameOrID)

@@ -20,7 +20,7 @@ func TestOutputThatIsNoLongerKeptIsGone(t *testing.T) {
 		}
 	}
 	err := w.store.Write(t.Context(), func(tx *ledger.Tx) error {
-		return tx.DropKept(ledger.KeptOfLedger, "", 0, 100, func(*ledger.Exec) []string { return nil }, tx.Now)
+		return tx.Commands().DropKept(ledger.KeptOfLedger, "", 0, 100, func(*ledger.Exec) []string { return nil }, tx.Now)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -74,10 +74,10 @@ func fillLedger(ctx context.Context, path string) error {
 		row := ledgertest.Sandbox(tx, "crowd", 1)
 		row.ID, row.Phase = "first", sandbox.PhaseAsleep
 		row.MaxLifetime, row.TTL = ledger.SpanOf(sandbox.Duration(240*time.Hour)), ledger.SpanOf(sandbox.Duration(240*time.Hour))
-		row.DueAt = tx.Now.Add(row.TTL)
-		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		row.Schedule.DueAt = tx.Now.Add(row.TTL)
+		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		return errors.Join(err, ledgertest.Environment(tx, "crowd"), tx.AppendSandboxEvent(row, sandbox.EventReady, nil),
-			tx.CreateSandbox(row), tx.EnterState(row, sandbox.PhaseAsleep, tx.Now, book))
+			tx.CreateSandbox(row), tx.Accounting().EnterState(row, sandbox.PhaseAsleep, tx.Now, book))
 	})
 	if err = errors.Join(err, store.Close()); err != nil {
 		return err

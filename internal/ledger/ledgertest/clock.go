@@ -92,21 +92,21 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		row := Sandbox(tx, "catan-7", 1)
 		id = row.ID
 		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.SpanOf(ttl), ledger.SpanOf(24*ttl)
-		row.ReadyAt, row.DueAt = tx.Now, tx.Now.Add(row.TTL)
+		row.ReadyAt, row.Schedule.DueAt = tx.Now, tx.Now.Add(row.TTL)
 		if err := tx.CreateSandbox(row); err != nil {
 			return err
 		}
 		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
 			return err
 		}
-		if _, _, err := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
+		if _, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
 			return err
 		}
-		book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		if err != nil {
 			return err
 		}
-		return tx.EnterState(row, sandbox.PhaseAwake, tx.Now, book)
+		return tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now, book)
 	})
 	return id
 }
@@ -123,12 +123,12 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if err != nil {
 			return err
 		}
-		period, err := tx.OpenPeriod(id)
+		period, err := tx.Accounting().OpenPeriod(id)
 		if err != nil {
 			return err
 		}
 		got := map[string]time.Duration{
-			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.DueAt.Time().Sub(tx.Now.Time()),
+			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.Schedule.DueAt.Time().Sub(tx.Now.Time()),
 			"hold": held.Time().Sub(tx.Now.Time()),
 		}
 		for what, d := range got {
@@ -136,7 +136,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 				t.Errorf("%s: %v are left, want %v", what, d, left)
 			}
 		}
-		found, err := tx.OpenDrift(row.Instance)
+		found, err := tx.Findings().OpenDrift(row.Instance)
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%d findings are open, want one: %v", len(found), err)
 		}
@@ -146,7 +146,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
 			t.Errorf("%v were used, want %v", d, used)
 		}
-		if claimed := row.ClaimedUntil; claimed != 0 {
+		if claimed := row.Claim.Until; claimed != 0 {
 			t.Errorf("claimed until %v, want never claimed", claimed)
 		}
 		return nil

@@ -23,6 +23,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
 	t.Run("SavingARowStoresWhatChanged", s.saving)
+	t.Run("ASandboxChangesWithinAnUpdateOnly", s.updating)
 	t.Run("SequencesHaveNoGaps", s.sequences)
 	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
 	t.Run("UsagePeriodsDoNotOverlap", s.periods)
@@ -78,18 +79,20 @@ func read(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
 func Environment(tx *ledger.Tx, id string) error {
 	return tx.CreateEnvironment(&ledger.Environment{ID: id, Owner: "test", Type: sandbox.TypeCustom, Backend: sandbox.Docker,
 		Instance: "engine", Spec: sandbox.EnvironmentSpec{}.WithDefaults(), Status: sandbox.EnvironmentOpen,
-		EndedConditions: []string{}, OpenedAt: tx.Now, CreatedAt: tx.Now})
+		Ended: ledger.EnvironmentEnd{Conditions: []string{}}, OpenedAt: tx.Now, CreatedAt: tx.Now})
 }
 
 // Sandbox returns a row of a lease's generation that is due.
 func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbox {
 	lease := sandbox.LeaseID("did:plc:ann", environment)
 	return &ledger.Sandbox{
-		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), LeaseID: &lease, Generation: generation, EnvironmentID: environment,
-		EnvironmentType: sandbox.TypeCustom, AgentDID: "did:plc:ann", Owner: "test", Backend: sandbox.Docker, Instance: "engine",
-		Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024, Network: sandbox.NetworkNone,
-		Env: map[string]string{}, SleepMode: sandbox.SleepPause, TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"},
-		Desired: ledger.Present, Phase: sandbox.PhasePending, Stands: sandbox.SandboxPending, LeasedAt: tx.Now, LastActivity: tx.Now, DueAt: tx.Now,
+		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), EnvironmentID: environment, Backend: sandbox.Docker, Instance: "engine",
+		Container: ledger.Container{EnvironmentType: sandbox.TypeCustom, Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024,
+			Network: sandbox.NetworkNone, Env: map[string]string{}, SleepMode: sandbox.SleepPause},
+		Tenure:  ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
+		Terms:   ledger.Terms{TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}},
+		Desired: ledger.Present, Phase: sandbox.PhasePending, Standing: ledger.Standing{State: sandbox.SandboxPending},
+		Schedule: ledger.Schedule{DueAt: tx.Now},
 	}
 }
 
@@ -215,14 +218,7 @@ func (s suite) sequences(t *testing.T) {
 	for range 60 {
 		wg.Go(func() {
 			write(t, store, func(tx *ledger.Tx) error {
-				row, err := tx.Sandbox(id)
-				if err != nil {
-					return err
-				}
-				if err := tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil); err != nil {
-					return err
-				}
-				return tx.SaveSandbox(row)
+				return tx.Update(id, func(row *ledger.Sandbox) error { return tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil) })
 			})
 		})
 	}
@@ -256,9 +252,9 @@ func (s suite) impossibleStates(t *testing.T) {
 	for name, spoil := range map[string]func(*ledger.Sandbox){
 		"gone but wanted":             func(r *ledger.Sandbox) { r.Phase = sandbox.PhaseGone },
 		"unwanted without a reason":   func(r *ledger.Sandbox) { r.Desired = ledger.Gone },
-		"wanted with an end":          func(r *ledger.Sandbox) { r.EndedBy = sandbox.EndedByTTL },
+		"wanted with an end":          func(r *ledger.Sandbox) { r.Ending.By = sandbox.EndedByTTL },
 		"unknown phase":               func(r *ledger.Sandbox) { r.Phase = "sleeping" },
-		"unknown reason":              func(r *ledger.Sandbox) { r.Desired, r.EndedBy = ledger.Gone, "boredom" },
+		"unknown reason":              func(r *ledger.Sandbox) { r.Desired, r.Ending.By = ledger.Gone, "boredom" },
 		"of an environment not there": func(r *ledger.Sandbox) { r.EnvironmentID = "nowhere" },
 	} {
 		err := store.Write(t.Context(), func(tx *ledger.Tx) error {
@@ -285,8 +281,8 @@ func (s suite) periods(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
-			book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, tx.AddCPU(row, ledger.Span(cpu*1e6)), tx.EnterState(row, p, tx.Now, book))
+			book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+			return errors.Join(err, tx.Accounting().AddCPU(row, ledger.Span(cpu*1e6)), tx.Accounting().EnterState(row, p, tx.Now, book))
 		})
 	}
 	enter(sandbox.PhaseAwake, 0, 0)
@@ -295,7 +291,7 @@ func (s suite) periods(t *testing.T) {
 	enter(sandbox.PhaseAwake, 10, 5)
 	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
 	read(t, store, func(tx *ledger.Tx) error {
-		periods, err := tx.PeriodsOf([]string{row.ID})
+		periods, err := tx.Accounting().PeriodsOf([]string{row.ID})
 		want := []struct {
 			state        sandbox.Phase
 			seconds, cpu int64
@@ -322,7 +318,7 @@ func (s suite) due(t *testing.T) {
 	var row *ledger.Sandbox
 	write(t, store, func(tx *ledger.Tx) error {
 		row = Sandbox(tx, "e", 1)
-		row.DueAt = tx.Now.Add(5e6)
+		row.Schedule.DueAt = tx.Now.Add(5e6)
 		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	look := func(instance string, want int, next ledger.Time) {
@@ -336,25 +332,30 @@ func (s suite) due(t *testing.T) {
 			return errors.Join(err, err2)
 		})
 	}
-	look("engine", 0, row.DueAt)
+	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
-	look("engine", 1, row.DueAt)
+	look("engine", 1, row.Schedule.DueAt)
 	look("another engine", 0, ledger.Never)
 	write(t, store, func(tx *ledger.Tx) error {
-		row.Claim, row.ClaimedUntil = "c", tx.Now.Add(1e6)
-		return tx.SaveSandbox(row)
+		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
+			row.Claim.Token, row.Claim.Until = "c", tx.Now.Add(1e6)
+			return nil
+		})
 	})
-	look("engine", 0, row.ClaimedUntil)
+	look("engine", 0, row.Claim.Until)
 	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
 	now = now.Add(2 * time.Second)
 	look("engine", 0, ledger.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)
 	look("engine", 1, ledger.At(now.Add(-time.Second)))
 	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
-		row.ClaimedUntil = 0
-		return errors.Join(tx.SaveSandbox(row), tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
+		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
+			row.Claim.Until = 0
+			return nil
+		})
+		return errors.Join(err, tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)))
 	})
-	look("engine", 1, row.DueAt)
+	look("engine", 1, row.Schedule.DueAt)
 }
 
 func (s suite) drift(t *testing.T) {
@@ -363,7 +364,7 @@ func (s suite) drift(t *testing.T) {
 	see := func(observed string) (f *ledger.DriftFinding, isNew bool) {
 		t.Helper()
 		write(t, store, func(tx *ledger.Tx) (err error) {
-			f, isNew, err = tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftChanged, SandboxID: "s", Field: "memory_mb", Expected: "64", Observed: observed})
+			f, isNew, err = tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftChanged, SandboxID: "s", Field: "memory_mb", Expected: "64", Observed: observed})
 			return err
 		})
 		return f, isNew
@@ -374,15 +375,15 @@ func (s suite) drift(t *testing.T) {
 	if f, isNew := see("16"); isNew || f.Looks != 2 || f.Observed != "16" {
 		t.Errorf("the second look: %+v, new %t", f, isNew)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.ResolveDrift("s", "restored") })
+	write(t, store, func(tx *ledger.Tx) error { return tx.Findings().ResolveDrift("s", "restored") })
 	if _, isNew := see("32"); !isNew {
 		t.Error("after it was resolved it is not new")
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		all, err := tx.Drift(sandbox.DriftFilter{})
-		open, err2 := tx.Drift(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
-		resolved, err3 := tx.Drift(sandbox.DriftFilter{Status: sandbox.DriftResolved})
-		other, err4 := tx.Drift(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
+		all, err := tx.Findings().Drift(sandbox.DriftFilter{})
+		open, err2 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
+		resolved, err3 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftResolved})
+		other, err4 := tx.Findings().Drift(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
 		if len(all) != 2 || len(open) != 1 || len(resolved) != 1 || resolved[0].Resolution != "restored" || len(other) != 0 {
 			t.Errorf("all %+v, open %+v, resolved %+v, of another kind %+v", all, open, resolved, other)
 		}
@@ -395,13 +396,13 @@ func (s suite) priceBooks(t *testing.T) {
 	store := open(t, s.fresh(t), nil)
 	for range 2 {
 		write(t, store, func(tx *ledger.Tx) error {
-			_, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
-			_, err2 := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
+			_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
+			_, err2 := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
 			return errors.Join(err, err2)
 		})
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		books, err := tx.PriceBooks()
+		books, err := tx.Accounting().PriceBooks()
 		if len(books) != 2 {
 			t.Errorf("%d price books, want 2", len(books))
 		}

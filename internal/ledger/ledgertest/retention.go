@@ -13,16 +13,18 @@ import (
 // destroyed makes a sandbox that was used for a time, with this many events, and is gone.
 func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, error) {
 	row := Sandbox(tx, "catan-7", generation)
-	row.Desired, row.EndedBy, row.Phase, row.EndedAt, row.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+	row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
 	if err := tx.CreateSandbox(row); err != nil {
 		return nil, err
 	}
-	book, err := tx.KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-	err = errors.Join(err, tx.EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book), tx.EnterState(row, sandbox.PhaseGone, tx.Now, nil))
-	for range events {
-		err = errors.Join(err, tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil))
-	}
-	return row, errors.Join(err, tx.SaveSandbox(row))
+	book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+	err = errors.Join(err, tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book), tx.Accounting().EnterState(row, sandbox.PhaseGone, tx.Now, nil))
+	return row, errors.Join(err, tx.UpdateRow(row, func(row *ledger.Sandbox) (err error) {
+		for range events {
+			err = errors.Join(err, tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil))
+		}
+		return err
+	}))
 }
 
 // retired makes two destroyed sandboxes and retires the first.
@@ -35,18 +37,20 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		if gone, err = destroyed(tx, 1, 3); err != nil {
 			return err
 		}
-		gone.LedgerID = "another"
-		return tx.SaveSandbox(gone)
+		return tx.UpdateRow(gone, func(gone *ledger.Sandbox) error {
+			gone.Origin.LedgerID = "another"
+			return nil
+		})
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
-		_, err = tx.TakeUnrolled(10)
+		_, err = tx.Accounting().TakeUnrolled(10)
 		for _, cost := range []sandbox.NanoUSD{40, 2} {
-			err = errors.Join(err, tx.AddSandboxCosts(map[string]sandbox.NanoUSD{gone.ID: cost}))
+			err = errors.Join(err, tx.Accounting().AddSandboxCosts(map[string]sandbox.NanoUSD{gone.ID: cost}))
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.RetireSandboxes([]ledger.Sandbox{*gone}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
+		_, err = tx.Retention().RetireSandboxes([]ledger.Sandbox{*gone}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
@@ -66,12 +70,12 @@ func (s suite) retiring(t *testing.T) {
 			return err
 		}
 		if row.Retired == nil || row.Retired.Cost != 42 || row.Lease() != gone.Lease() || row.AgentDID != gone.AgentDID || row.Generation != 1 ||
-			row.Phase != sandbox.PhaseGone || row.EndedBy != gone.EndedBy || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
+			row.Phase != sandbox.PhaseGone || row.Ending.By != gone.Ending.By || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
 			t.Errorf("of %+v is left %+v", gone, row)
 		}
-		periods, err := tx.PeriodsOf([]string{gone.ID, kept.ID})
-		since, err2 := tx.DetailSince()
-		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.DestroyedAt+1 {
+		periods, err := tx.Accounting().PeriodsOf([]string{gone.ID, kept.ID})
+		since, err2 := tx.Accounting().DetailSince()
+		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.Ending.DestroyedAt+1 {
 			t.Errorf("the periods %+v are left, and detail since %d", periods, since)
 		}
 		events, err3 := tx.Events(sandbox.EventFilter{})
@@ -95,11 +99,13 @@ func (s suite) retiring(t *testing.T) {
 		t.Errorf("the id was given out again: %v", err)
 	}
 	err = store.Write(t.Context(), func(tx *ledger.Tx) error {
-		row, err := tx.Sandbox(gone.ID)
-		return errors.Join(err, tx.SaveSandbox(row))
+		return tx.Update(gone.ID, func(row *ledger.Sandbox) error {
+			row.Owner = "another"
+			return nil
+		})
 	})
-	if err == nil {
-		t.Error("a retired sandbox was stored again")
+	if sandbox.CodeOf(err) != sandbox.Internal {
+		t.Errorf("a retired sandbox was changed: %v", err)
 	}
 }
 
@@ -119,7 +125,7 @@ func (s suite) unrolledUsage(t *testing.T) {
 	retirable := func(before ledger.Time, want int) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.Retirable(before, 10)
+			rows, err := tx.Retention().Retirable(before, 10)
 			if len(rows) != want {
 				t.Errorf("%d can be retired, want %d", len(rows), want)
 			}
@@ -127,7 +133,7 @@ func (s suite) unrolledUsage(t *testing.T) {
 		})
 	}
 	retirable(ledger.Never, 0)
-	write(t, store, func(tx *ledger.Tx) error { _, err := tx.TakeUnrolled(2); return err })
+	write(t, store, func(tx *ledger.Tx) error { _, err := tx.Accounting().TakeUnrolled(2); return err })
 	retirable(ledger.Never, 2)
 	retirable(1, 0)
 }
@@ -143,7 +149,7 @@ func (s suite) purgedBeforeRetired(t *testing.T) {
 	})
 	for _, want := range []int64{3, 1, 0} { // and never the last
 		write(t, store, func(tx *ledger.Tx) error {
-			if n, err := tx.PurgeEvents(row, 3); err != nil || n != want {
+			if n, err := tx.Retention().PurgeEvents(row, 3); err != nil || n != want {
 				t.Errorf("%d events were removed, want %d: %v", n, want, err)
 			}
 			return nil
@@ -192,7 +198,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			for range 8 {
 				host.Pass(10 * time.Minute)
 				read(t, store, func(tx *ledger.Tx) error {
-					before, err := tx.RetainedSince(ledger.SpanOf(ttl))
+					before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl))
 					for at, boot := range made {
 						if age := host.Boot() - boot; at < before && age <= ttl {
 							t.Errorf("what is %s old is not retained", age)
@@ -203,7 +209,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			}
 			host.Pass(2 * ttl)
 			write(t, store, func(tx *ledger.Tx) error {
-				if before, err := tx.RetainedSince(ledger.SpanOf(ttl)); err != nil || before != tx.Now.Add(-ledger.SpanOf(ttl)) {
+				if before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl)); err != nil || before != tx.Now.Add(-ledger.SpanOf(ttl)) {
 					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
@@ -222,13 +228,15 @@ func (s suite) oldRows(t *testing.T) {
 		write(t, store, func(tx *ledger.Tx) error {
 			id := fmt.Sprint("e", second)
 			err := Environment(tx, id)
-			env, err2 := tx.Environment(id)
-			env.Status = sandbox.EnvironmentDestroyed
+			err2 := tx.UpdateEnvironment(id, func(env *ledger.Environment) error {
+				env.Status = sandbox.EnvironmentDestroyed
+				return nil
+			})
 			_, err3 := tx.CreateDeliveries([]ledger.Delivery{{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched}})
-			_, _, err4 := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
+			_, _, err4 := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
 			row := Sandbox(tx, id, 1)
 			err5 := tx.CreateSandbox(row)
-			return errors.Join(err, err2, err3, err4, err5, tx.KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1), tx.SaveEnvironment(env), tx.ResolveDrift(id, "gone"),
+			return errors.Join(err, err2, err3, err4, err5, tx.Accounting().KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1), tx.Findings().ResolveDrift(id, "gone"),
 				tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 		})
 	}
@@ -236,17 +244,17 @@ func (s suite) oldRows(t *testing.T) {
 		at(second)
 	}
 	write(t, store, func(tx *ledger.Tx) error { // an open finding and a living environment are not history
-		_, _, err := tx.SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
+		_, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
 		return errors.Join(err, Environment(tx, "living"))
 	})
 	before := ledger.At(time.Unix(1_000_003, 0))
-	for name, remove := range map[string]func(tx *ledger.Tx, before ledger.Time, limit int) (int64, error){
-		"environments": (*ledger.Tx).RetireEnvironments, "events": (*ledger.Tx).RemoveEnvironmentEvents,
-		"deliveries": (*ledger.Tx).RemoveDeliveries, "findings": (*ledger.Tx).RemoveFindings, "samples of usage": (*ledger.Tx).RemoveUsageSamples,
+	for name, remove := range map[string]func(r ledger.Retention, before ledger.Time, limit int) (int64, error){
+		"environments": ledger.Retention.RetireEnvironments, "events": ledger.Retention.RemoveEnvironmentEvents,
+		"deliveries": ledger.Retention.RemoveDeliveries, "findings": ledger.Retention.RemoveFindings, "samples of usage": ledger.Retention.RemoveUsageSamples,
 	} {
 		for _, want := range []int64{2, 1, 0} {
 			write(t, store, func(tx *ledger.Tx) error {
-				if n, err := remove(tx, before, 2); err != nil || n != want {
+				if n, err := remove(tx.Retention(), before, 2); err != nil || n != want {
 					t.Errorf("%s: %d were removed, want %d: %v", name, n, want, err)
 				}
 				return nil
@@ -256,7 +264,7 @@ func (s suite) oldRows(t *testing.T) {
 	read(t, store, func(tx *ledger.Tx) error {
 		events, err := tx.Events(sandbox.EventFilter{})
 		known, err2 := tx.Deliveries([]string{"e0", "e1", "e2", "e3", "e4"})
-		findings, err3 := tx.Drift(sandbox.DriftFilter{})
+		findings, err3 := tx.Findings().Drift(sandbox.DriftFilter{})
 		if len(events) != 2 || events[0].EnvironmentID != "e3" || len(known) != 2 || len(findings) != 3 {
 			t.Errorf("left are the events %+v, deliveries %+v and findings %+v", events, known, findings)
 		}

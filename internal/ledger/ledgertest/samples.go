@@ -38,13 +38,13 @@ func (s suite) usageSamples(t *testing.T) {
 			for _, id := range ids {
 				rows = append(rows, ledger.UsageSample{SandboxID: id, At: tx.Now.Add(1), CPU: 7, MemoryBytes: 1 << 40, PIDs: 3})
 			}
-			return tx.KeepUsageSamples(rows, ledger.SpanOf(sandbox.Duration(50*time.Second)))
+			return tx.Accounting().KeepUsageSamples(rows, ledger.SpanOf(sandbox.Duration(50*time.Second)))
 		})
 	}
 	want := func(id string, seconds ...int64) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.UsageSamples(id, 0, ledger.Never)
+			rows, err := tx.Accounting().UsageSamples(id, 0, ledger.Never)
 			var is []int64
 			for _, r := range rows {
 				is = append(is, int64(r.At.Time().Sub(start).Seconds()))
@@ -71,14 +71,14 @@ func (s suite) usageSamples(t *testing.T) {
 	keep(110, one)
 	want(one, 0, 60, 110)
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.PurgeUsageSamples([]string{one}, 2)
+		n, err := tx.Accounting().PurgeUsageSamples([]string{one}, 2)
 		if n != 2 {
 			t.Errorf("%d were purged, want 2", n)
 		}
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.PurgeUsageSamples([]string{one}, 2)
+		n, err := tx.Accounting().PurgeUsageSamples([]string{one}, 2)
 		if n != 1 {
 			t.Errorf("then %d were purged, want the last", n)
 		}

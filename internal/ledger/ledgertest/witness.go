@@ -17,7 +17,7 @@ func (s suite) witness(t *testing.T) {
 	store := open(t, url, nil)
 	next := func(instance string, last int64) (generation int64, err error) {
 		err = store.Write(t.Context(), func(tx *ledger.Tx) (err error) {
-			generation, err = tx.NextGeneration(instance, last)
+			generation, err = tx.Witnesses().NextGeneration(instance, last)
 			return err
 		})
 		return generation, err
@@ -31,7 +31,7 @@ func (s suite) witness(t *testing.T) {
 	want := func(w ledger.Witness) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			got, err := tx.Witness(w.Instance)
+			got, err := tx.Witnesses().Witness(w.Instance)
 			if d := cmp.Diff(w, got); d != "" {
 				t.Errorf("want (-), got (+):\n%s", d)
 			}
@@ -45,16 +45,16 @@ func (s suite) witness(t *testing.T) {
 		if err := Environment(tx, "e"); err != nil {
 			return err
 		}
-		return tx.IssueWitness("engine")
+		return tx.Witnesses().IssueWitness("engine")
 	})
 	wantNext("engine", 0, 1)
 	wantNext("engine", 1, 2)
 	for _, n := range []int64{3, 2} {
-		write(t, store, func(tx *ledger.Tx) error { return tx.Witnessed("engine", n) })
+		write(t, store, func(tx *ledger.Tx) error { return tx.Witnesses().Witnessed("engine", n) })
 	}
 	want(ledger.Witness{Instance: "engine", Issued: 3, Witnessed: 3})
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.WithdrawWitness("engine", "another")
+		n, err := tx.Witnesses().WithdrawWitness("engine", "another")
 		if n != 0 {
 			t.Errorf("an instance with an environment loses number %d", n)
 		}
@@ -62,11 +62,11 @@ func (s suite) witness(t *testing.T) {
 	})
 
 	write(t, store, func(tx *ledger.Tx) error {
-		return tx.CreateLease(&ledger.Lease{ID: "did:plc:ann::e", AgentDID: "did:plc:ann", EnvironmentID: "e", CreatedAt: tx.Now, Generation: 40, SandboxID: "s"})
+		return tx.BeginGeneration(nil, Sandbox(tx, "e", 40))
 	})
 	for _, found := range []int64{3, 10, 10, 12} {
 		write(t, store, func(tx *ledger.Tx) error {
-			isNew, err := tx.FindBehind("engine", found)
+			isNew, err := tx.Witnesses().FindBehind("engine", found)
 			restored, readErr := tx.RestoredAt()
 			if isNew && restored != tx.Now {
 				t.Errorf("it came to life at %d", restored)
@@ -78,11 +78,11 @@ func (s suite) witness(t *testing.T) {
 	if _, err := next("engine", 2); sandbox.ReasonOf(err) != sandbox.ReasonLedgerBehind {
 		t.Errorf("a ledger that is behind begins a generation: %v", err)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.IssueWitness("engine") })
+	write(t, store, func(tx *ledger.Tx) error { return tx.Witnesses().IssueWitness("engine") })
 	want(ledger.Witness{Instance: "engine", Issued: 3, Witnessed: 3, Found: 12})
 	store = open(t, url, nil)
 	write(t, store, func(tx *ledger.Tx) error {
-		_, err := tx.AcceptInstance("engine", 13)
+		_, err := tx.Witnesses().AcceptInstance("engine", 13)
 		return err
 	})
 	want(ledger.Witness{Instance: "engine", Issued: 14})

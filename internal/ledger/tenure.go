@@ -1,0 +1,73 @@
+package ledger
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+
+// Tenure says which generation of which lease a sandbox is, and since when. A sandbox that leaves a warm pool gets
+// another one as a whole.
+type Tenure struct {
+	// LeaseID is nil while the sandbox waits in a pool.
+	LeaseID    *string
+	Generation int64
+	AgentDID   string `gorm:"column:agent_did"`
+	Owner      string
+	// BatchID names the batch that leases all of its agents or none, "" where the lease counts by itself.
+	BatchID      string
+	LeasedAt     Time
+	ReadyAt      Time // 0 before
+	LastActivity Time
+}
+
+// NewTenure returns a tenure that begins now.
+func NewTenure(leaseID *string, generation int64, agentDID, owner string, now Time) Tenure {
+	return Tenure{LeaseID: leaseID, Generation: generation, AgentDID: agentDID, Owner: owner, LeasedAt: now, LastActivity: now}
+}
+
+// Lease returns the id of the sandbox's lease, "" in a pool.
+func (t *Tenure) Lease() string {
+	if t.LeaseID == nil {
+		return ""
+	}
+	return *t.LeaseID
+}
+
+// Terms are what a lease may set, as they apply to it: its own settings, and its environment's where it has none.
+type Terms struct {
+	TTL         Span
+	MaxLifetime Span
+	// SleepAfter is 0 for never. In a warm pool it is 0 for a sandbox that waits awake, and positive for one that sleeps.
+	SleepAfter       Span
+	ExpiryConditions []string              `gorm:"serializer:json"`
+	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
+	// PostStart are the commands that run before the sandbox is ready.
+	PostStart []sandbox.PostStart `gorm:"serializer:json"`
+}
+
+// NewTerms returns the terms of a lease with its own settings, which spec has applied already.
+func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
+	return Terms{
+		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
+		ExpiryConditions: spec.ExpiryConditions, Settings: own, PostStart: spec.PostStart,
+	}
+}
+
+// Follow applies an environment's changed times and conditions, where the lease has none of its own. A lifetime and
+// post-start commands stay as they were when the lease began.
+func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
+	applied := t.Settings.Apply(spec)
+	t.TTL, t.SleepAfter, t.ExpiryConditions = SpanOf(applied.TTL), SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+}
+
+// Limits are the times that a backend keeps by itself.
+func (t *Terms) Limits() sandbox.Limits {
+	return sandbox.Limits{TTL: t.TTL.Duration(), SleepAfter: t.SleepAfter.Duration()}
+}
+
+// Origin says where a sandbox comes from that was not made for its lease: a warm pool, or another ledger.
+type Origin struct {
+	// LedgerID is the label under which the backend knows an adopted sandbox; "" is this ledger's.
+	LedgerID string
+	// PooledAt is when the sandbox was made for a warm pool, 0 if it was not.
+	PooledAt Time
+	// HardDeadline is the deadline that the backend got when it made the sandbox; 0 is leased_at + max_lifetime.
+	HardDeadline Time
+}
