@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,10 @@ func started(t *testing.T, api *dockerapi.Client, since time.Time) (n int) {
 		select {
 		case <-messages:
 			n++
-		case <-errs: // the end
+		case err := <-errs:
+			if !errors.Is(err, io.EOF) {
+				t.Fatalf("reading the engine's events: %v", err)
+			}
 			return n
 		}
 	}

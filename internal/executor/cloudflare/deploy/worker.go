@@ -109,7 +109,7 @@ func (w *worker) bind(b workers.ScriptVersionGetResponseResourcesBinding) {
 	case b.Name == cloudflare.BindingSandbox && kind == "durable_object_namespace":
 		w.class, w.namespace = b.ClassName, b.NamespaceID
 	case b.Name == cloudflare.BindingDatabase && kind == "d1":
-		w.database = cmp.Or(b.DatabaseID, b.ID) // id is the older name
+		w.database = cmp.Or(b.DatabaseID, b.ID) //nolint:staticcheck // the API may still answer with id, the older name
 	case b.Name == cloudflare.BindingState && kind == "r2_bucket":
 		w.bucket = b.BucketName
 	case b.Name == cloudflare.BindingSigningKey && kind == "secret_text":
