@@ -105,6 +105,8 @@ type Follow struct {
 	Now bool `json:"now,omitempty"`
 	// Quiet: only the result is wanted.
 	Quiet bool `json:"quiet,omitempty"`
+	// Feeds: the command's input follows once more, from its beginning.
+	Feeds bool `json:"feeds,omitempty"`
 }
 
 // Save says when a directory is packed.

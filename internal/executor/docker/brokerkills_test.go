@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
@@ -27,7 +28,12 @@ func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 		working.Go(func() {
 			for ; ctx.Err() == nil; asked[i]++ {
 				id := fmt.Sprintf("%d-%d", i, asked[i])
-				r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo " + id + " >>ran; echo did " + id}}.Normalize()
+				asks := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo " + id + " >>ran; echo did " + id}}
+				if i%2 == 1 { // another takes what it does from its input
+					asks.Command[2] = `id=$(cat); echo "$id" >>ran; echo "did $id"`
+					asks.Stdin = iotest.OneByteReader(strings.NewReader(id))
+				}
+				r, err := asks.Normalize()
 				if err != nil {
 					t.Error(err)
 					return

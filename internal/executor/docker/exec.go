@@ -3,8 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
@@ -48,7 +46,7 @@ func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call)
 		defer close(watching)
 		e.watchSilence(watched, h, client, cancel)
 	}()
-	res, err := e.carryOut(watched, client, call)
+	res, err := helper.CarryOut(watched, client, call)
 	cancel(nil)
 	<-watching
 	if err == nil {
@@ -169,59 +167,6 @@ func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *c
 	}
 }
 
-// carryOut makes the call. A command whose session is lost is followed from where its output broke off, and repeated with
-// its id where the sandbox has surely not started it.
-func (e *Executor) carryOut(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
-	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
-	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
-	again := repetitionOf(call)
-	res, err := client.Call(ctx, call.Request, streams)
-	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
-		return res, err
-	}
-	first := err
-	streams.Stdin = nil
-	for errors.Is(err, channel.ErrLost) && ctx.Err() == nil {
-		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
-		lost := err
-		if res, err = client.Call(ctx, follow, streams); err != nil || res.Problem != wire.ProblemNotFound {
-			continue
-		}
-		request, may := again.request(first)
-		if !may || stdout.n.Load()+stderr.n.Load() > 0 {
-			return res, errors.Join(lost, errUnknownCommand)
-		}
-		res, err = client.Call(ctx, request, streams)
-		switch {
-		case err == nil && res.Problem == wire.ProblemConflict: // it was started, or is just being started
-			err = lost
-		case err == nil && res.Problem == wire.ProblemNotFound:
-			return res, errors.Join(lost, errUnknownCommand)
-		}
-	}
-	return res, err
-}
-
-// errUnknownCommand marks that a sandbox does not know a command after its session was lost: the command was not started,
-// or the sandbox has stopped since.
-var errUnknownCommand = errors.New("the sandbox does not know the command")
-
-// counter counts what a stream has taken.
-type counter struct {
-	w io.Writer
-	n atomic.Int64
-}
-
-// Write implements io.Writer.
-func (c *counter) Write(p []byte) (n int, err error) {
-	n = len(p)
-	if c.w != nil {
-		n, err = c.w.Write(p)
-	}
-	c.n.Add(int64(n))
-	return n, err
-}
-
 // unfinished ends a command whose result will not come, and explains why.
 func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
 	var killErr error
@@ -232,7 +177,7 @@ func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *cha
 	}
 	code, reason := sandbox.UnknownOutcome, sandbox.ReasonExecFailed
 	switch {
-	case errors.Is(cause, errUnknownCommand):
+	case errors.Is(cause, helper.ErrUnknownCommand):
 		reason = sandbox.ReasonExecNotFound
 	case killErr != nil:
 		return sandbox.Errorf(code, "docker: sandbox %s: command: %w; it may still run: %w", h.SandboxID, cause, killErr).WithReason(sandbox.ReasonExecFailed)

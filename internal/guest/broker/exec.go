@@ -29,7 +29,7 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	a := b.keeper.attach()
 	defer b.keeper.detach(a)
 	answer, err := b.keeper.ask(ctx, link.Message{
-		Kind: link.Start, ID: r.ID, Attachment: a.id, Flow: !c.Process, Command: &c, Files: lent, Again: r.Life != "",
+		Kind: link.Start, ID: r.ID, Attachment: a.id, Flow: !c.Process, Command: &c, Files: lent, Again: r.Life != "", Feeds: c.Stdin,
 	})
 	link.CloseAll(lent) // the keeper has its own
 	if res, refused := refusal(answer, err); refused {
@@ -46,13 +46,16 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	return b.finish(rd.run(ctx))
 }
 
-// feed passes input on until it ends or the command takes no more.
+// feed passes input on until it ends or the command takes no more. When the stream breaks, the rest may come in another.
 func (b *broker) feed(ctx context.Context, a *attachment, in io.Reader) {
 	const most, ahead = 32 << 10, 128 << 10
 	buf := make([]byte, most)
 	for offset := int64(0); ; {
 		n, err := in.Read(buf)
-		m := link.Message{Kind: link.Input, Attachment: a.id, Offsets: [2]int64{offset}, Data: buf[:n], EOF: err != nil}
+		m := link.Message{
+			Kind: link.Input, Attachment: a.id, Offsets: [2]int64{offset}, Data: buf[:n],
+			EOF: errors.Is(err, io.EOF), Cut: errors.Is(err, channel.ErrInput),
+		}
 		if sendErr := b.keeper.conn.Send(m); sendErr != nil || err != nil {
 			return
 		}
@@ -71,15 +74,18 @@ func (b *broker) feed(ctx context.Context, a *attachment, in io.Reader) {
 }
 
 // follow sends what a command has written from an offset on, and how it ended.
-func (b *broker) follow(ctx context.Context, r channel.Request, out *wire.Writer) wire.Result {
+func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
+	f := *r.Follow
 	a := b.keeper.attach()
 	defer b.keeper.detach(a)
-	answer, err := b.keeper.ask(ctx, link.Message{Kind: link.Attach, ID: r.ID, Attachment: a.id})
+	answer, err := b.keeper.ask(ctx, link.Message{Kind: link.Attach, ID: r.ID, Attachment: a.id, Feeds: f.Feeds})
 	if res, refused := refusal(answer, err); refused {
 		return res
 	}
 	defer link.CloseAll(answer.Files)
-	f := *r.Follow
+	if f.Feeds {
+		go b.feed(ctx, a, in) // ends when the stream does, which the channel closes after this returns
+	}
 	switch {
 	case f.Quiet && f.Now:
 		return wire.Result{}

@@ -66,7 +66,7 @@ func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, 
 		if r.Follow == nil {
 			r.Follow = &channel.Follow{}
 		}
-		return b.follow(ctx, r, out)
+		return b.follow(ctx, r, in, out)
 	case channel.OpEnd:
 		res, _ := refusal(b.keeper.ask(ctx, link.Message{Kind: link.End, ID: r.ID}))
 		return res

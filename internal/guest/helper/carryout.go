@@ -15,21 +15,24 @@ import (
 // or the sandbox has stopped since.
 var ErrUnknownCommand = errors.New("the sandbox does not know the command")
 
-// CarryOut makes a call over a channel. A command whose session is lost is followed from where its output broke off, and
-// repeated with its id where the sandbox has surely not started it. Errors: as channel.Client's Call, ErrUnknownCommand.
+// CarryOut makes a call over a channel. A command whose session is lost is followed from where its output broke off, with
+// its input sent once more, and repeated with its id where the sandbox has surely not started it. Errors: as channel.Client's Call, ErrUnknownCommand.
 func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Result, error) {
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
-	again := repetitionOf(call)
-	res, err := client.Call(ctx, call.Request, streams)
 	if op := call.Request.Op; op != channel.OpExec && op != channel.OpVerify {
-		return res, err
+		return client.Call(ctx, call.Request, streams)
 	}
+	again := repetitionOf(call)
+	streams.Stdin = again.stdin()
+	res, err := client.Call(ctx, call.Request, streams)
 	first := err
-	streams.Stdin = nil
 	for errors.Is(err, channel.ErrLost) && !errors.Is(err, channel.ErrGone) && ctx.Err() == nil {
-		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load()}}
+		follow := channel.Request{Op: channel.OpFollow, ID: call.Request.ID, Follow: &channel.Follow{
+			StdoutOffset: stdout.n.Load(), StderrOffset: stderr.n.Load(), Feeds: again.input != nil,
+		}}
 		lost := err
+		streams.Stdin = again.stdin()
 		res, err = client.Call(ctx, follow, streams)
 		switch {
 		case err != nil && !errors.Is(err, channel.ErrLost):
@@ -41,6 +44,7 @@ func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Resu
 		if !may || stdout.n.Load()+stderr.n.Load() > 0 {
 			return res, errors.Join(lost, ErrUnknownCommand)
 		}
+		streams.Stdin = again.stdin()
 		res, err = client.Call(ctx, request, streams)
 		switch {
 		case err == nil && res.Problem == wire.ProblemConflict: // it was started, or is just being started
@@ -56,19 +60,31 @@ func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Resu
 type repetition struct {
 	of    channel.Request
 	until time.Time
-	// spent: its input is read only once.
-	spent bool
+	// input is nil for a command without.
+	input *record
 }
 
 // repetitionOf is taken before the command is asked for.
 func repetitionOf(call Call) repetition {
-	return repetition{of: call.Request, until: time.Now().Add(channel.RepeatWithin), spent: call.Stdin != nil}
+	r := repetition{of: call.Request, until: time.Now().Add(channel.RepeatWithin)}
+	if call.Stdin != nil {
+		r.input = newRecord(call.Stdin)
+	}
+	return r
+}
+
+// stdin returns the input from its beginning, nil for a command without.
+func (r repetition) stdin() io.Reader {
+	if r.input == nil {
+		return nil
+	}
+	return r.input.again()
 }
 
 // request returns the request of the repetition, when there may be one: the first must have failed with this error.
 func (r repetition) request(first error) (channel.Request, bool) {
 	lost, ok := errors.AsType[*channel.Lost](first)
-	if !ok || lost.Life == "" || r.spent || time.Now().After(r.until) {
+	if !ok || lost.Life == "" || r.input != nil && !r.input.whole() || time.Now().After(r.until) {
 		return channel.Request{}, false
 	}
 	again := r.of

@@ -191,13 +191,16 @@ func (c *command) run(s starts) wire.Result {
 	if c.killed.Load() && !timedOut && status.Signal() == unix.SIGKILL {
 		r.Problem, r.Message = wire.ProblemFailed, endedOnRequest
 	}
+	if c.inputCut() && !timedOut {
+		r.Problem, r.Message = wire.ProblemInputCut, endedWithInput
+	}
 	return c.counted(r)
 }
 
 // wait waits for the end of the command, and ends it at its timeout, which counts from when it was asked for.
 func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStatus, timedOut bool, err error) {
 	c.supervisor.Store(int64(child.Supervisor))
-	if c.killed.Load() {
+	if c.killed.Load() || c.inputCut() {
 		go c.kill() // ends with the command
 	}
 	var late atomic.Bool
@@ -307,6 +310,11 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 func (c *command) shellArgs(pipe *os.File) ([]string, error) {
 	return shellstate.Command(c.spec.Args[0], fork.ExtraDescriptor, pipe)
 }
+
+// endedWithInput is why a command has no exit code of its own. What it did until then was done.
+const endedWithInput = "its input broke off before its end, so it was ended; run it again under another id"
+
+func (c *command) inputCut() bool { return c.in != nil && c.in.isCut() }
 
 func (c *command) stopInput() {
 	if c.in != nil {

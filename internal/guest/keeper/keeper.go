@@ -60,6 +60,8 @@ type keeper struct {
 type reader struct {
 	c    *command
 	flow bool
+	// feeds: it sends the command's input.
+	feeds bool
 }
 
 func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
@@ -135,7 +137,15 @@ func (k *keeper) leave() {
 	}
 	k.mu.Unlock()
 	for id, r := range readers {
-		r.c.detach(id)
+		r.leave(id)
+	}
+}
+
+// leave ends an attachment.
+func (r *reader) leave(id uint64) {
+	r.c.detach(id)
+	if r.feeds && r.c.in != nil {
+		r.c.in.leaves()
 	}
 }
 
@@ -246,7 +256,7 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 	}
 	c.changed = func() { k.mark(c) }
 	if c.spec.Stdin {
-		c.in = newInput(c.changed)
+		c.in = newInput(c.changed, c.kill)
 	}
 	switch {
 	case c.spec.Process && len(m.Files) == 2:
@@ -277,8 +287,11 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 // join attaches the broker to a command, and returns where its reader continues after what is kept.
 func (k *keeper) join(m link.Message, c *command) (at [2]int64) {
 	k.mu.Lock()
-	k.readers[m.Attachment] = &reader{c: c, flow: m.Flow}
+	k.readers[m.Attachment] = &reader{c: c, flow: m.Flow, feeds: m.Feeds}
 	k.mu.Unlock()
+	if m.Feeds && c.in != nil {
+		c.in.feeds()
+	}
 	if m.Flow {
 		for i, s := range c.streams {
 			if s != nil {
@@ -315,7 +328,7 @@ func (s *session) reader(m link.Message) {
 	}
 	switch m.Kind {
 	case link.Detach:
-		r.c.detach(m.Attachment)
+		r.leave(m.Attachment)
 	case link.Read:
 		for i, stream := range r.c.streams {
 			if stream != nil {
@@ -325,6 +338,9 @@ func (s *session) reader(m link.Message) {
 	case link.Input:
 		if in := r.c.in; in != nil {
 			in.put(m.Offsets[0], m.Data, m.EOF)
+			if m.Cut {
+				in.cutOff()
+			}
 		}
 	}
 }

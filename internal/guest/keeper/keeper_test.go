@@ -144,31 +144,3 @@ func TestTheOldestCommandsAreForgotten(t *testing.T) {
 	}
 	link.CloseAll(k.commands["large"].files())
 }
-
-func TestInputIsTakenOnce(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := newInput(func() {})
-	in.put(0, []byte("abc"), false) // before the command has begun
-	in.begin(w)
-	in.put(0, []byte("abcde"), false) // again, and more
-	in.put(9, []byte("x"), false)     // does not follow
-	in.put(5, []byte("fg"), true)
-	var got strings.Builder
-	b := make([]byte, 64)
-	for {
-		n, err := r.Read(b)
-		got.Write(b[:n])
-		if err != nil {
-			break
-		}
-	}
-	if got.String() != "abcdefg" {
-		t.Errorf("%q", got.String())
-	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-}

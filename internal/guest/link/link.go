@@ -63,6 +63,10 @@ type Message struct {
 	Offsets [2]int64 `json:"offsets,omitzero"`
 	Data    []byte   `json:"data,omitempty"`
 	EOF     bool     `json:"eof,omitempty"`
+	// Cut: the caller cannot read the rest of the input.
+	Cut bool `json:"cut,omitempty"`
+	// Feeds: this reader sends the command's input.
+	Feeds bool `json:"feeds,omitempty"`
 	// Again: the command may have been started before.
 	Again bool `json:"again,omitempty"`
 	// All makes Freeze end all programs first.

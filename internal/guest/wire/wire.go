@@ -42,6 +42,8 @@ const (
 	ProblemBusy = "busy"
 	// ProblemUnknown: the operation began, and the guest started anew before it ended. It may have been carried out.
 	ProblemUnknown = "unknown"
+	// ProblemInputCut: the command's input broke off before its end, so process 1 ended the command.
+	ProblemInputCut = "input_cut"
 )
 
 // DataEmpty is the fingerprint of a directory that holds nothing.
