@@ -35,7 +35,15 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
 	var plain, ours []time.Duration
+	parts, err := newParts(ctx, s, sandbox.LeaseRef{ID: got.Lease.ID})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, parts.close()) }()
 	for round := range o.rounds + 1 {
+		if err := parts.measure(ctx); err != nil {
+			return nil, err
+		}
 		p, err := timed(func() error { return plainExec(ctx, api, "sandbox-"+ledger.ID+"-"+got.Lease.SandboxID) })
 		if err != nil {
 			return nil, err
@@ -54,11 +62,11 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	if _, err := s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID}); err != nil {
 		return nil, err
 	}
-	return []result{
+	return append(parts.results(), []result{
 		atMost("a command over HTTP", milliseconds(median(ours)), "ms, p50", execTarget, "of a program that runs 1 ms"),
 		atMost("a command over HTTP / docker exec", median(ours).Seconds()/median(plain).Seconds(), "ratio of p50", execRatio,
 			fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(median(ours)), milliseconds(median(plain)))),
-	}, nil
+	}...), nil
 }
 
 // plainExec runs the same command as `docker exec` would.

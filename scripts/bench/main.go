@@ -6,12 +6,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -87,7 +89,7 @@ type result struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
 	Unit   string  `json:"unit"`
-	Target float64 `json:"target"`
+	Target float64 `json:"target,omitzero"` // 0: none
 	Met    bool    `json:"met"`
 	// detail explains the value in the table.
 	detail string
@@ -100,6 +102,11 @@ func atMost(name string, value float64, unit string, target float64, detail stri
 
 func atLeast(name string, value float64, unit string, target float64, detail string) result {
 	return result{name, value, unit, target, value >= target, detail}
+}
+
+// part is a result without a target, which explains another.
+func part(name string, took []time.Duration, detail string) result {
+	return result{name, milliseconds(median(took)), "ms, p50", 0, true, detail}
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -122,22 +129,26 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		results = append(results, r...)
+		// What was measured stays when a later measure fails.
+		if err := errors.Join(show(r), write(results)); err != nil {
+			return err
+		}
 	}
-	if err := show(results); err != nil {
-		return err
-	}
-	return write(results)
+	return nil
 }
 
 func show(results []result) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "measure\tvalue\tunit\ttarget\tmet\t")
 	for _, r := range results {
-		met := "yes"
-		if !r.Met {
+		target, met := strconv.FormatFloat(r.Target, 'g', -1, 64), "yes"
+		switch {
+		case r.Target == 0:
+			target, met = "", ""
+		case !r.Met:
 			met = "no"
 		}
-		fmt.Fprintf(table, "%s\t%.4g\t%s\t%g\t%s\t%s\n", r.Name, r.Value, r.Unit, r.Target, met, r.detail)
+		fmt.Fprintf(table, "%s\t%.4g\t%s\t%s\t%s\t%s\n", r.Name, r.Value, r.Unit, target, met, r.detail)
 	}
 	return table.Flush()
 }
