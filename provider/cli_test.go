@@ -119,7 +119,7 @@ func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 			t.Errorf("%s: the detail does not say %q:\n%s", summary, says, d.Detail)
 		}
 	}
-	if d := p.Warning(t, "Lease did:plc:dead::"+w.Name+" Ended"); !strings.Contains(d.Detail, "It cost $") || !strings.Contains(d.Detail, "This is no drift") {
+	if d := p.Warning(t, "Lease did:plc:dead::"+w.Name+" Ended"); !strings.Contains(d.Detail, "It cost $") || !strings.Contains(d.Detail, "this is not drift") {
 		t.Errorf("the cost is not told:\n%s", d.Detail)
 	}
 	want := map[string]string{"sandbox_lease.removed": "create", "sandbox_lease.again": "replace"}

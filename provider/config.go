@@ -135,7 +135,7 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 }
 
 // resolveCloudflare finds the account. A token or an account that only the environment has, without the other,
-// is meant for somebody else.
+// belongs to another program.
 func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.Diagnostics {
 	var c cloudflareModel
 	if m.Cloudflare != nil {

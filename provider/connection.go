@@ -94,7 +94,7 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 		return nil, closers, err
 	}
 	closers = append(closers, store)
-	// Whoever plans has these variables anyway; those that are blocked stay so.
+	// The process that plans has these variables anyway; those that are blocked stay so.
 	machine, err := host.New(host.Config{Variables: []string{"*"}})
 	if err != nil {
 		return nil, closers, err

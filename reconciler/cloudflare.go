@@ -14,7 +14,7 @@ func addCloudflareFlags(f *pflag.FlagSet, to *deploy.Config) {
 }
 
 // fillCloudflare completes the settings of an account from the environment. A token or an account that only the
-// environment has, without the other, is meant for somebody else. Errors: Invalid.
+// environment has, without the other, belongs to another program. Errors: Invalid.
 func fillCloudflare(to *deploy.Config, getenv func(string) string) error {
 	named := to.AccountID
 	to.FillIn(getenv)

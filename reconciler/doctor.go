@@ -46,7 +46,7 @@ type Symptom struct {
 const (
 	// examinationLimit bounds the look at one thing.
 	examinationLimit = 15 * time.Second
-	// answerLimit is how long whoever has our address may take to answer.
+	// answerLimit is how long the program at our address may take to answer.
 	answerLimit = 3 * time.Second
 	// maxAhead is how far two clocks may differ: signatures of webhooks are good for five minutes, and people
 	// compare times of logs.

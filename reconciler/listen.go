@@ -92,7 +92,7 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeStale removes the socket of a reconciler that was killed: one that nobody answers on.
+// removeStale removes the socket of a reconciler that was killed: no process answers on it.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

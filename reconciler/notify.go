@@ -7,7 +7,7 @@ import (
 )
 
 // manager is the service manager that started this program, which is told how it stands by sd_notify(3). Without one,
-// nobody is told.
+// nothing is sent.
 type manager struct{ log *slog.Logger }
 
 // ready tells that requests are answered.

@@ -109,7 +109,7 @@ func readSettings(file string) ([]*yaml.Node, error) {
 	for i := 0; i < len(root.Content); i += 2 {
 		key := root.Content[i]
 		if seen[key.Value] {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: %s stands twice", file, key.Line, key.Value)
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: duplicate setting %s", file, key.Line, key.Value)
 		}
 		seen[key.Value] = true
 	}

@@ -101,7 +101,7 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		"listn: 127.0.0.1:1":                       `settings.yaml line 1: "listn" names no setting; there is listen`,
 		"log-level: info\ntoken_file: /t":          `settings.yaml line 2: "token_file" names no setting; there is token-file`,
 		"check: true":                              `"check" names no setting`,
-		"listen: 127.0.0.1:1\nlisten: 127.0.0.1:2": "stands twice",
+		"listen: 127.0.0.1:1\nlisten: 127.0.0.1:2": "duplicate setting",
 		"listen: [127.0.0.1:1]":                    "line 1: listen: takes one value and no list",
 		"listen: {port: 1}":                        "listen: want a value",
 		"listen:":                                  "listen: want a value",

@@ -38,7 +38,7 @@ func standingAttribute() schema.Attribute {
 	}
 }
 
-// standings reads where the environments stand; one that there is not has none.
+// standings reads where the environments stand. An unknown environment has no standing.
 func standings(ctx context.Context, svc sandbox.Service, environmentID string, now time.Time) ([]Standing, error) {
 	envs, err := environments(ctx, svc, environmentID)
 	if err != nil {

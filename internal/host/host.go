@@ -18,7 +18,7 @@ import (
 
 // Config is what an operator allows. Its zero value allows nothing.
 type Config struct {
-	// Directories may be mounted and copied from, with all that is below them. Nobody who is not
+	// Directories may be mounted and copied from, with all that is below them. No user who is not
 	// trusted with the whole machine may write there: a link that is put there later is followed.
 	Directories []string
 	// Variables may be passed to sandboxes; "*" stands for all of them.
@@ -147,7 +147,7 @@ func (h *Host) Env(a sandbox.HostAccess) (map[string]string, error) {
 	return env, nil
 }
 
-// Mounts returns the mounts of a sandbox with their sources free of links. Errors: Invalid, as Check.
+// Mounts returns the mounts of a sandbox with symlinks in their sources resolved. Errors: Invalid, as Check.
 func (h *Host) Mounts(a sandbox.HostAccess) ([]sandbox.Mount, error) {
 	if err := h.Check("what a sandbox mounts", sandbox.HostAccess{Mounts: a.Mounts}); err != nil {
 		return nil, err

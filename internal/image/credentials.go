@@ -21,7 +21,7 @@ type credentials struct {
 // Register makes it a session.Attachable.
 func (c credentials) Register(s *grpc.Server) { auth.RegisterAuthServer(s, c) }
 
-// Credentials returns those of a registry; empty ones are nobody's.
+// Credentials returns those of a registry; empty ones are anonymous.
 func (c credentials) Credentials(ctx context.Context, req *auth.CredentialsRequest) (*auth.CredentialsResponse, error) {
 	found, err := c.registries.ForPull(ctx, req.GetHost())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Acquire implements sandbox.Leases. The row is written, with a claim, before the backend is
-// called; whoever finds the lease pending waits for it, and takes over when its claim runs out.
+// called; a caller that finds the lease pending waits for it, and takes over when its claim runs out.
 func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
@@ -46,7 +46,7 @@ var (
 	errTakenBack = errors.New("it was made for a batch that was released: ask again")
 )
 
-// beginning is a lease that was accepted, with the first step of a new one, nil where somebody else
+// beginning is a lease that was accepted, with the first step of a new one, nil where another caller
 // takes it or it has to wait.
 type beginning struct {
 	sandboxID string
@@ -95,7 +95,7 @@ func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (san
 	}
 }
 
-// bringLater does so for nobody who waits. Should this process die, the loop does.
+// bringLater does so without a waiting caller. Should this process die, the loop does.
 func (e *Engine) bringLater(a sandbox.Acquire, b beginning) error {
 	if b.first == nil {
 		return nil // others do, and otherwise the loop

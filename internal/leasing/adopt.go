@@ -153,7 +153,7 @@ func (f *foundling) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error
 	return f.row(tx.Now, env), l, nil
 }
 
-// fromPool reports whether the sandbox was made for a warm pool: its labels name no lease, whoever has got it since.
+// fromPool reports whether the sandbox was made for a warm pool: its labels name no lease, also when it has one since.
 func (f *foundling) fromPool() bool {
 	return f.seen.LeaseID == "" && f.seen.AgentDID == "" && f.seen.Generation == 0
 }

@@ -53,7 +53,7 @@ func restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return owe(tx, s)
 }
 
-// whyStopped says what ended a sandbox that nobody had asked to end.
+// whyStopped says what ended a sandbox that no request had ended.
 func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
 	if o.OOMKilled {
 		return sandbox.ReasonOutOfMemory, "it ran out of memory"

@@ -27,7 +27,7 @@ const (
 	actHalt action = "halt"
 	// actSave saves /data. It is a checkpoint while the sandbox is wanted, and the last save after.
 	actSave action = "save"
-	// actThaw lets a sandbox go on that somebody had frozen for a checkpoint and died.
+	// actThaw thaws a sandbox whose reconciler died during a checkpoint.
 	actThaw action = "thaw"
 )
 
@@ -40,7 +40,7 @@ type ending struct {
 	at     ledger.Time
 }
 
-// wakeGrace is how long a sandbox that was woken is left awake for whoever woke it: they are about to use it.
+// wakeGrace is how long a sandbox that was woken is left awake for the caller that woke it, which is about to use it.
 const wakeGrace = time.Second
 
 // decide compares what is wanted of a sandbox with what was seen of it, and returns the one next
@@ -110,7 +110,7 @@ func lastStep(s *ledger.Sandbox, now ledger.Time) (action, ledger.Time) {
 	return actKill, now
 }
 
-// insteadOf returns the step that a request wants, where it may go before the one that is due: nobody
+// insteadOf returns the step that a request wants, where it may go before the one that is due: no caller
 // waits for a checkpoint.
 func insteadOf(next, want action, s *ledger.Sandbox, held, now ledger.Time) action {
 	isFree := s.Desired == ledger.Present && (next == actNone || next == actSave)

@@ -46,7 +46,7 @@
 //
 // # Backends that keep time
 //
-// A backend may put a sandbox to rest, and end it, while nobody works on the ledger (renewal.go). What it has stopped
+// A backend may put a sandbox to rest, and end it, while no reconciler works on the ledger (renewal.go). What it has stopped
 // by itself is asleep (stopped, by idle_ttl), no crash and no finding. It is told of uses that it does not see and of
 // changed limits (renew), and before a use of a sandbox that it may have put to rest: then it is known, and woken.
 //
@@ -66,7 +66,7 @@
 // sandbox.delete_requested; until then it stands as failed. Nothing else of its lease waits for it: the next
 // generation has another sandbox id, by which everything is named. Whatever ends leases of its kind (release of
 // its generation, a condition, its environment's end) or the cleanup ttl ends its time. What cannot be stopped
-// is not kept, and what somebody has started is stopped again by the next look.
+// is not kept, and one that was started from outside is stopped again by the next look.
 //
 // # State
 //
@@ -106,7 +106,7 @@
 //
 // The commands of an environment's post_start are part of the step that spawns or assigns: its last
 // part (poststart.go). Their ids come of the sandbox's, so a step that is taken again finds what was
-// begun: what has ended stays as it ended, what runs is followed by whoever has the claim and nobody else,
+// begun: what has ended stays as it ended, what runs is followed by the holder of the claim alone,
 // and what no sandbox ever heard of is started. Once the first has begun, files and /data are not
 // given again.
 //
@@ -128,7 +128,7 @@
 // # Processes
 //
 // A process is a row of processes, which says what is wanted: its state is pending or running, or it is over.
-// It holds no sandbox, so it is no activity. Whoever finds a pending one due, in a sandbox that is awake, makes
+// It holds no sandbox, so it is no activity. A reconciler that finds a pending one due, in a sandbox that is awake, makes
 // it running, and follows it to its end; due_at is until when it is his, which the heartbeat extends, and who
 // finds that passed takes it over.
 //
@@ -143,12 +143,12 @@
 //
 // # Who may write what
 //
-// Nobody else's word counts than that of the backend instance that the row names. Every request and
+// Only the backend instance that the row names is believed. Every request and
 // every step names one generation, by its sandbox id: what comes late for one never changes the next.
 //
 // Anybody may end a lease (desired, ended_*) and record activity, in a transaction of their own.
 // Only the holder of the row's claim may change phase because of an action. Observations (Look)
-// change phase only while nobody holds a claim and no event was added since the row was read.
+// change phase only while no claim is held and no event was added since the row was read.
 //
 // # Instances
 //

@@ -23,8 +23,8 @@ func (e *Engine) Look(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// observable reports whether a row says something that a look could contradict. While somebody works
-// on it, it does not; a claim that ran out is nobody's.
+// observable reports whether a row says something that a look could contradict. While a caller works
+// on it, it does not; a claim that ran out has no holder.
 func observable(s *ledger.Sandbox, now ledger.Time) bool {
 	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) && !interrupted(s, now)
 }
@@ -106,7 +106,7 @@ type difference struct {
 	field, expected, observed string
 }
 
-// fieldIncarnation is that of a sandbox which has stopped and was started again, and nobody saw it.
+// fieldIncarnation is that of a sandbox which stopped and started again unseen.
 const fieldIncarnation = "incarnation"
 
 // hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
@@ -218,7 +218,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 	}
 	s.ObservedAt = tx.Now
 	if pooled(s) && s.Desired == ledger.Present {
-		s.Schedule.DueAt = tx.Now // woken by somebody, it goes back to sleep
+		s.Schedule.DueAt = tx.Now // woken from outside, it goes back to sleep
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (e *Engine) endowmentOf(ctx context.Context, s *ledger.Sandbox) (own endowm
 	return own, err
 }
 
-// endow gives a sandbox that nobody has used yet what it begins with, runs its post-start commands, and
+// endow gives an unused sandbox what it begins with, runs its post-start commands, and
 // returns the state that it was given, nil without one. It may be done again after it was broken off.
 func (e *Engine) endow(ctx context.Context, x *backend, t *task, own endowment) (*sandbox.SavedState, error) {
 	restored := own.restored()

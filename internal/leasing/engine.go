@@ -38,7 +38,7 @@ type Config struct {
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
 	Version string
-	// Observer is told of what this engine does; nil is nobody.
+	// Observer gets what this engine does; nil: none.
 	Observer Observer
 }
 
@@ -66,7 +66,7 @@ type Engine struct {
 	// lastSamples holds one value for each last reading under way.
 	lastSamples chan struct{}
 
-	// life ends with Close; what an engine does for nobody's request runs on it.
+	// life ends with Close; what an engine does without a request runs on it.
 	life context.Context
 	end  context.CancelFunc
 	wg   sync.WaitGroup
@@ -202,7 +202,7 @@ const (
 	sampleTimeout   = 2 * time.Second
 
 	claimTTL = 8 * time.Second
-	// commandTTL is how long a running command keeps its lease awake when nobody follows it: long
+	// commandTTL is how long a running command keeps its lease awake without a follower: long
 	// enough for a process that is started again, or another one, to take it over after claimTTL.
 	commandTTL     = 40 * time.Second
 	heartbeatEvery = 2 * time.Second

@@ -20,7 +20,7 @@ type command struct {
 	row    ledger.Exec
 	req    sandbox.ExecRequest
 	rec    *recording
-	// making: it is one of those that make its sandbox ready, which nobody wakes for it.
+	// making: it is one of those that make its sandbox ready, which is not woken for it.
 	making bool
 	// joined is req with what its session adds to it, whose recording is as far as recorded says.
 	joined   sandbox.ExecRequest
@@ -60,7 +60,7 @@ func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	return res, e.explain(ctx, c.use, runErr)
 }
 
-// errCancelled is what is said of a command that somebody ended.
+// errCancelled is the error of a command that a caller ended.
 func errCancelled(x *ledger.Exec) error {
 	return sandbox.Errorf(sandbox.Failed, "command %s was cancelled: %s", x.ID, x.Error).WithReason(sandbox.ReasonExecCancelled)
 }
@@ -292,7 +292,7 @@ func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecRes
 }
 
 // publish gives the command's record its output, and returns it for its caller to store; nil when
-// somebody else follows the command: what comes late changes nothing.
+// another reconciler follows the command: what comes late changes nothing.
 func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*ledger.Exec, error) {
 	x, err := tx.Commands().Exec(c.row.ID)
 	if err != nil || x == nil || x.Holder != c.use.holder {

@@ -13,7 +13,7 @@ const (
 	overdue = 5 * time.Minute
 	// startTries is how often a sandbox is asked for a command whose start was not answered.
 	startTries = 5
-	// takeOverBatch bounds one look for commands that nobody follows.
+	// takeOverBatch bounds one look for commands without a follower.
 	takeOverBatch = 100
 )
 
@@ -70,7 +70,7 @@ func (c *command) bounded(ctx context.Context) (context.Context, context.CancelF
 }
 
 // goesOn reports whether a command may run still although following it failed, and wakes its sandbox
-// where that sleeps. unheard: nobody knows whether it was started.
+// where that sleeps. unheard: it is unknown whether it was started.
 func (c *command) goesOn(cause error, unheard bool) bool {
 	e := c.engine
 	asleep := !c.making && sandbox.CodeOf(cause) == sandbox.Conflict && sandbox.ReasonOf(cause) == sandbox.ReasonInvalidState
@@ -117,7 +117,7 @@ func (e *Engine) TakeOverExecs(ctx context.Context) (next time.Time, err error) 
 	return next, err
 }
 
-// takeOver claims a command that nobody follows, and follows it; where its sandbox is to be gone, it
+// takeOver claims a command without a follower, and follows it; where its sandbox is to be gone, it
 // settles it.
 func (e *Engine) takeOver(ctx context.Context, id string) error {
 	c := &command{engine: e, use: &use{engine: e, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(commandTTL), changes: true}}

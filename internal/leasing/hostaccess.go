@@ -23,7 +23,7 @@ func (e *Engine) equip(s *ledger.Sandbox) (sandbox.SandboxSpec, error) {
 }
 
 // copyIn copies what its environment gives each sandbox into one that was just made. Copying again,
-// after a crash, does no harm: nobody has used it yet.
+// after a crash, does no harm: it is still unused.
 func (e *Engine) copyIn(ctx context.Context, x *backend, s *ledger.Sandbox) error {
 	for _, c := range s.Host.Copies {
 		dir, stream, err := e.host.Open(c)

@@ -11,7 +11,7 @@ import (
 )
 
 // creationGrace is how old something must be, by its own creation time and by when it was first
-// seen, before it can be a stray: whoever makes it may not have recorded that yet.
+// seen, before it can be a stray: its creator may not have recorded it yet.
 const creationGrace = 2 * time.Minute
 
 // inventory is what an instance has with our ledger's label, beside what the ledger knows of it.
@@ -168,7 +168,7 @@ func (v *inventory) strays(tx *ledger.Tx) ([]stray, error) {
 }
 
 // wanted reports whether the ledger wants something now, or did when it was listed. What is too
-// young, or was made on another instance, is nobody's to judge and counts as wanted.
+// young, or was made on another instance, cannot be judged and counts as wanted.
 func (v *inventory) wanted(tx *ledger.Tx, s stray) (bool, error) {
 	if s.seen.Instance != v.instance || s.createdAt.Add(creationGrace).After(tx.Now.Time()) {
 		return true, nil

@@ -120,7 +120,7 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 	s.LastActivity = tx.Now
 	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
-		return nil // whoever works on it settles when it is due
+		return nil // the step under way settles when it is due
 	}
 	held, err := tx.HeldUntil(s.ID)
 	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)

@@ -113,7 +113,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 	reading := &exported{ReadCloser: data, atEnd: func() { e.letUse(ctx, t) }}
 	a, err := e.state.Save(ctx, t.object, reading, t.row.Snapshot.Spec.Limit())
 	if thawed := data.Close(); thawed != nil && !t.last() {
-		// It is to be awake: whoever uses it next thaws it.
+		// It is to be awake: its next use thaws it.
 		e.log.WarnContext(ctx, "leasing: letting a sandbox go on after a checkpoint", about(&t.row), "error", thawed)
 		out.stuck = true
 	}
@@ -129,7 +129,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 	return out
 }
 
-// freeze has nothing of a sandbox run any more. One that has ended itself is as good as frozen.
+// freeze stops every process of a sandbox. One that has ended itself counts as frozen.
 func (e *Engine) freeze(ctx context.Context, x *backend, h sandbox.Handle) outcome {
 	out := e.sample(ctx, x, h)
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
@@ -193,7 +193,7 @@ func storeError(err error) error {
 	}
 }
 
-// prepare fills /data of a sandbox that nobody has used yet. It may be done again after it was broken off.
+// prepare fills /data of a sandbox that is still unused. It may be done again after it was broken off.
 func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own endowment) error {
 	if !own.spec.Seeded() && !own.keepsState {
 		return nil

@@ -17,7 +17,7 @@ import (
 // poolOwner owns what waits in a pool.
 const poolOwner = "pool"
 
-// pooled reports whether a sandbox waits in a pool, for nobody yet.
+// pooled reports whether a sandbox waits in a pool, without a lease.
 func pooled(s *ledger.Sandbox) bool { return s.LeaseID == nil }
 
 // restsAtOnce is sleep_after of a sandbox that waits asleep; one that waits awake has 0, which is never.
@@ -231,7 +231,7 @@ func mostWithin(at []ledger.Time, within ledger.Span) int64 {
 }
 
 // outdated says why a waiting sandbox is not what a lease would be given now, "" if it is. What one agent has used
-// is never given to another: of what waited before the ledger was restored nobody knows.
+// is never given to another: the use of what waited before the ledger was restored is unknown.
 func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// A sandbox that failed after it was ready is kept for a while, stopped, so that somebody can look at what
+// A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can look at what
 // it left. Its lease has ended like any other: the next generation begins at once, its state is saved and
 // let go, nothing of it runs or reaches a network, and it is counted as asleep. Until its time is over it
 // stands as failed; then, or when its time ends earlier, it is removed like all others.
@@ -55,7 +55,7 @@ func bury(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
 }
 
-// lookAtKept compares a sandbox that is kept with its backend: one that runs, by whoever's hand, is
+// lookAtKept compares a sandbox that is kept with its backend: one that runs, for whatever reason, is
 // stopped again, and one that is not there is no longer kept.
 func (e *Engine) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 	x, err := e.backendFor(s.Backend)

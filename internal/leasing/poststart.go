@@ -12,7 +12,7 @@ import (
 )
 
 // Post-start commands are run by the step that makes a sandbox, or gives one of a pool to its lease, as its
-// last part: all else is in place then, and nobody else uses the sandbox before it has ended. Each is a
+// last part: all else is in place then, and no request uses the sandbox before it has ended. Each is a
 // command like all others, detached, whose id tells of which sandbox it is and which: however often the
 // step is tried, one that has ended is not run again, and one that runs is followed. So a process that
 // dies changes nothing but who follows.
@@ -43,7 +43,7 @@ func postStartHasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 
 // runPostStart runs what was not run yet, one after the other, until one fails. Errors: Failed with
 // ReasonPostStartFailed, which names the command and repeats the end of what it wrote to stderr;
-// Unavailable when this engine closes first, or somebody else makes the sandbox by now.
+// Unavailable when this engine closes first, or another caller makes the sandbox by now.
 func (e *Engine) runPostStart(ctx context.Context, t *task) error {
 	if !runsPostStart(&t.row) {
 		return nil
@@ -81,7 +81,7 @@ func (e *Engine) beginPostStart(ctx context.Context, t *task, n int) (*command, 
 		use: &use{engine: e, row: t.row, holder: e.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(commandTTL), changes: true}}
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		c.row = newExec(t.row.Lease(), req)
-		c.row.Named = false // nobody chose the id
+		c.row.Named = false // the id is ours
 		s, err := mustSandbox(tx, t.row.ID)
 		switch {
 		case err != nil:

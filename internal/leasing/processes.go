@@ -164,7 +164,7 @@ func (e *Engine) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox
 		if err := e.endProcessRun(ctx, s, p); err != nil {
 			return sandbox.Process{}, err
 		}
-		if err := e.tend(ctx, s.ID); err != nil { // nobody may follow it
+		if err := e.tend(ctx, s.ID); err != nil { // it may have no follower
 			return sandbox.Process{}, err
 		}
 		if err := e.pause(ctx, changed, ledger.At(e.now().Add(cancelPause))); err != nil {

@@ -113,7 +113,7 @@ func (e *Engine) tend(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// takeProcess starts a process that is due, or follows one that nobody follows.
+// takeProcess starts a process that is due, or follows one without a follower.
 func (e *Engine) takeProcess(ctx context.Context, sandboxID, name string) error {
 	var r *processRun
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
@@ -164,7 +164,7 @@ func (e *Engine) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process
 	return r, tx.Commands().SaveProcess(p)
 }
 
-// begin follows the process in the background, until it has ended or somebody else does.
+// begin follows the process in the background, until it has ended or another reconciler does.
 func (r *processRun) begin() {
 	e := r.engine
 	e.mu.Lock()
@@ -175,7 +175,7 @@ func (r *processRun) begin() {
 	}
 }
 
-// drop leaves the process to whoever takes it over.
+// drop leaves the process to the reconciler that takes it over.
 func (r *processRun) drop() {
 	r.engine.mu.Lock()
 	defer r.engine.mu.Unlock()
@@ -268,7 +268,7 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 		}
 		return tx.Update(p.SandboxID, func(s *ledger.Sandbox) error { return change(tx, s, p) })
 	})
-	if err != nil && e.life.Err() == nil { // whoever takes it over finds the same
+	if err != nil && e.life.Err() == nil { // the reconciler that takes it over finds the same
 		e.log.Error("leasing: "+what, about(&r.box), "process", r.row.Name, "error", err)
 	}
 }

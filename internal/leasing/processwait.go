@@ -25,7 +25,7 @@ func (e *Engine) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandbo
 	if err != nil {
 		return sandbox.ProcessWaited{}, err
 	}
-	if _, _, err := e.readProcessRow(ctx, w.ProcessRef); err != nil { // nobody is woken for it
+	if _, _, err := e.readProcessRow(ctx, w.ProcessRef); err != nil { // no sandbox is woken for it
 		return sandbox.ProcessWaited{}, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.Timeout.D())
@@ -233,7 +233,7 @@ func (e *Engine) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox
 	if l.Offset < 0 {
 		return sandbox.ProcessLog{}, sandbox.InvalidFields("process log", []sandbox.Field{{Name: "offset", Problem: "must not be negative"}})
 	}
-	if _, _, err := e.readProcessRow(ctx, l.ProcessRef); err != nil { // nobody is woken for it
+	if _, _, err := e.readProcessRow(ctx, l.ProcessRef); err != nil { // no sandbox is woken for it
 		return sandbox.ProcessLog{}, err
 	}
 	u, err := e.enter(ctx, l.LeaseRef)

@@ -24,7 +24,7 @@ const (
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
 // receipts stores the deliveries that arrive while others are stored together: statements cost more
-// than what they carry. One that comes alone waits for nobody.
+// than what they carry. One that comes alone does not wait.
 type receipts struct {
 	engine   *Engine
 	arrivals chan *arrival // unbuffered: what was taken from it is answered

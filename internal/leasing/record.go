@@ -9,7 +9,7 @@ import (
 )
 
 // A backend that records when its sandboxes ran (sandbox.Capabilities.Records) is what usage is counted by: a
-// sandbox was awake from the start to the stop that were recorded, whoever was away then and however late a
+// sandbox was awake from the start to the stop that were recorded, also while reconcilers were away, and however late a
 // step was settled. What the ledger has counted of them is known by the number of the last one that it has
 // begun. A record that cannot be read leaves a step undone, which is then taken again.
 //

@@ -44,7 +44,7 @@ type recording struct {
 	tap            *tap // of a command of a session
 }
 
-// newRecording records for a request. Where nobody listens, the result collects up to its OutputLimit.
+// newRecording records for a request. Without a listener, the result collects up to its OutputLimit.
 func newRecording(req sandbox.ExecRequest, keepsMore bool) *recording {
 	r := &recording{
 		stdout: track{live: req.Stdout, limit: req.OutputLimit, keepsMore: keepsMore},

@@ -9,13 +9,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// A backend that keeps time (sandbox.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while nobody else
+// A backend that keeps time (sandbox.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while no reconciler
 // can. It sees what is done inside of it. Of other uses, and of changed limits, it is told: a row owes it a renewal
-// until it was (actRenew). While somebody works on the ledger, the ledger comes first; so a sandbox that its
-// backend has put to rest is one that nobody had worked on, and rests. The ledger alone ends leases: where a
+// until it was (actRenew). While a reconciler works on the ledger, the ledger comes first; so a sandbox that its
+// backend has put to rest is one that no reconciler had worked on, and rests. The ledger alone ends leases: where a
 // renewal was lost, what its backend has ended is told of it, and starts again.
 
-// keepsTime reports whether a sandbox's backend does, or nobody here knows.
+// keepsTime reports whether a sandbox's backend does, or that is unknown here.
 func (e *Engine) keepsTime(s *ledger.Sandbox) bool {
 	x := e.backends[s.Backend]
 	return x == nil || x.Capabilities().KeepsTime
@@ -84,7 +84,7 @@ func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *
 	return e.followRest(tx, s, *rest)
 }
 
-// rests reports whether a sandbox that was awake was put to rest, by its backend itself or because somebody had it
+// rests reports whether a sandbox that was awake was put to rest, by its backend itself or because a request had it
 // put there who could not record that any more. Pure.
 func rests(s *ledger.Sandbox, o sandbox.Observation) bool {
 	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""

@@ -16,7 +16,7 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 	return events, err
 }
 
-// FollowEvents implements sandbox.Reports. It holds one page of events, and none that nobody reads.
+// FollowEvents implements sandbox.Reports. It holds one page of events, and none without a reader.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
 		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})

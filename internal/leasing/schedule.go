@@ -78,7 +78,7 @@ func (e *Engine) retryNow(ctx context.Context, instance string) error {
 }
 
 // Ready reports whether the ledger can be read and written, for health checks: a disk that is full, or a standby, can
-// be read still. Backends do not count. One that is away is nobody's reason to stop sending requests here: conditions
+// be read still. Backends do not count. One that is away is no reason to stop sending requests here: conditions
 // are stored, leases renewed, and what is due is done once it is back.
 func (e *Engine) Ready(ctx context.Context) error {
 	return e.store.Ready(ctx)

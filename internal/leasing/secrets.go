@@ -128,7 +128,7 @@ func settleSecrets(s *ledger.Sandbox, t *task) {
 	}
 }
 
-// owe notes that a sandbox which somebody else has started may lack its secrets.
+// owe notes that a sandbox which was started from outside may lack its secrets.
 func owe(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if pooled(s) {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // A session is a row and a recording, and no process: what a command is to begin with lies in the row, and
-// whoever settles a line of its shell puts there what that has left behind.
+// settling a line of its shell puts there what that has left behind.
 
 // purposeOfSession ties a session's variables to their place, so that they open nowhere else.
 func (e *Engine) purposeOfSession(s *ledger.Session) string {
@@ -281,7 +281,7 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 	return events, last, err
 }
 
-// FollowSessionEvents implements sandbox.Sessions. It holds one page of events, and none that nobody reads.
+// FollowSessionEvents implements sandbox.Sessions. It holds one page of events, and none without a reader.
 func (e *Engine) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter, yield func(sandbox.SessionEvent) error) error {
 	f.Limit = 0
 	for {

@@ -43,7 +43,7 @@ type tap struct {
 	bytes   int
 	// writing are the first of pending, which the recorder is just storing.
 	writing int
-	// stopped: nobody waits for room any more. abandoned: nothing is gathered any more, either.
+	// stopped: no writer waits for room any more. abandoned: nothing is gathered any more, either.
 	stopped, abandoned bool
 }
 
@@ -90,7 +90,7 @@ func (t *tap) rest(tx *ledger.Tx, x *ledger.Exec) error {
 	return err
 }
 
-// append records events in a session of which nobody else records anything meanwhile. Those that it has got
+// append records events in a session that has no other recorder meanwhile. Those that it has got
 // already, by a commit whose answer was lost, it gets no second time. It returns the session's last sequence.
 func (t *tap) append(tx *ledger.Tx, x *ledger.Exec, events []ledger.SessionEvent) (int64, error) {
 	row, err := mustSession(tx, x)
@@ -164,7 +164,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// record stores what is gathered, until ctx ends or somebody else follows the command. What could not be
+// record stores what is gathered, until ctx ends or another reconciler follows the command. What could not be
 // stored is tried again.
 func (t *tap) record(ctx context.Context) {
 	defer t.giveUp()
@@ -236,7 +236,7 @@ func (t *tap) abandon() {
 	t.abandoned, t.pending, t.bytes, t.writing = true, nil, 0, 0
 }
 
-// giveUp lets nobody wait for room any more.
+// giveUp ends every wait for room.
 func (t *tap) giveUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -206,7 +206,7 @@ func (e *Engine) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *task, out ou
 	case t.action == actSave:
 		return e.settleUnsaved(tx, s, t, out)
 	case t.action == actRenew && !sandbox.IsRetryable(cause):
-		// Nobody's use waits for what will never be told: the backend goes on by what it knows.
+		// No use waits for limits that will never arrive: the backend continues with those that it has.
 		e.log.Warn("leasing: telling a sandbox that it is used", about(s), "error", cause)
 		return e.settleRenewed(tx, s, t, nil)
 	}

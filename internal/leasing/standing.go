@@ -11,7 +11,7 @@ import (
 
 func standing(s *ledger.Sandbox, now ledger.Time) sandbox.Standing {
 	is := s.Standing.Domain()
-	if s.Desired == ledger.Present && ranLongEnough(s, now) { // also where nobody has noted it yet
+	if s.Desired == ledger.Present && ranLongEnough(s, now) { // also where it is not recorded yet
 		is.ErrorCode, is.ErrorMessage = "", ""
 	}
 	return is

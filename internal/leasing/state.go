@@ -70,7 +70,7 @@ func restStep(s *ledger.Sandbox) action {
 	return actSleep
 }
 
-// interrupted reports whether somebody died who had frozen a sandbox that is to be awake.
+// interrupted reports whether a reconciler died that had frozen a sandbox which is to be awake.
 func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
 	return s.Phase == sandbox.PhaseAwake && s.Claim.For == string(actSave) && !s.Claim.Holds(now)
 }
@@ -297,7 +297,7 @@ func settleSaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, a *state.Archive) er
 func (e *Engine) settleUnsaved(tx *ledger.Tx, s *ledger.Sandbox, t *task, out outcome) error {
 	st, cause := &s.Snapshot, out.err
 	if e.life.Err() != nil {
-		return nil //nolint:nilerr // broken off to close: whoever works on it next does it anew
+		return nil //nolint:nilerr // broken off to close: the next step does it anew
 	}
 	code := sandbox.CodeOf(cause)
 	isNew := st.FailingSince == 0 || t.last() && s.Schedule.Attempts == 0

@@ -20,7 +20,7 @@ func (e *Engine) ListStates(ctx context.Context, f sandbox.StateFilter) (states 
 	return states, err
 }
 
-// DeleteState implements sandbox.States. The object is deleted once nobody can be reading it.
+// DeleteState implements sandbox.States. The object is deleted once no reader can be left.
 func (e *Engine) DeleteState(ctx context.Context, key string) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		saved, err := tx.Snapshots().SavedState(key)

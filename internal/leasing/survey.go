@@ -126,7 +126,7 @@ func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbo
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
 }
 
-// sampleSoon reads a sandbox's CPU time after a command, for nobody to wait for, unless somebody is
+// sampleSoon reads a sandbox's CPU time after a command, without a waiting caller, unless one is
 // about to.
 func (e *Engine) sampleSoon(s *ledger.Sandbox) {
 	e.mu.Lock()

@@ -21,11 +21,11 @@ const (
 	resolvedDestroyed = "destroyed by the sweep: no row wanted it"
 	resolvedAway      = "it is no longer there"
 	resolvedWanted    = "the ledger wants it now"
-	// howToAdopt is for whoever finds sandboxes of a ledger that was emptied or restored.
+	// howToAdopt is for operators who find sandboxes of a ledger that was emptied or restored.
 	howToAdopt = "this ledger never knew a sandbox and destroys nothing: take it in with `terraform-provider-sandbox reconciler adopt`, or remove it by hand"
 	// olderThanInstance is for operators of a ledger that was put back by a copy.
 	olderThanInstance = "this ledger is older than what it left on the instance, and destroys nothing there until `terraform-provider-sandbox reconciler adopt`"
-	// newerThanBackup is for whoever finds sandboxes that were made after the backup of which the ledger was made.
+	// newerThanBackup is for operators who find sandboxes that are newer than the backup of their ledger.
 	newerThanBackup = "it is from before this ledger was restored from a backup, which does not know it: take it in with `terraform-provider-sandbox reconciler adopt`, or have it destroyed with `adopt --end`"
 )
 

@@ -63,7 +63,7 @@ func (u *use) keep() {
 	u.engine.holds[u.holder] = u.ttl
 }
 
-// drop leaves the use to whoever takes it over, or to run out.
+// drop leaves the use to the reconciler that takes it over, or to run out.
 func (u *use) drop() {
 	u.engine.mu.Lock()
 	defer u.engine.mu.Unlock()
@@ -103,7 +103,7 @@ func (u *use) hold(tx *ledger.Tx, r sandbox.LeaseRef, begin note) (bool, error) 
 	return true, tx.AddHold(&ledger.Hold{SandboxID: s.ID, Holder: u.holder, Until: tx.Now.Add(u.ttl)})
 }
 
-// toward takes a sandbox one step toward a wanted action, once nobody else works on it. Its caller
+// toward takes a sandbox one step toward a wanted action, once no other caller works on it. Its caller
 // looks again: the step may have been another's, or the lease may have ended meanwhile.
 func (e *Engine) toward(ctx context.Context, sandboxID string, want action) error {
 	if err := e.awaitTurn(ctx, sandboxID, want); err != nil {
@@ -116,7 +116,7 @@ func (e *Engine) toward(ctx context.Context, sandboxID string, want action) erro
 	if err := e.run(ctx, t); t.action != actSave || ctx.Err() != nil {
 		return asError(err)
 	}
-	return nil // nobody's request fails because a state cannot be saved: the lease says so
+	return nil // no request fails because a state cannot be saved: the lease says so
 }
 
 // awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
@@ -151,7 +151,7 @@ func (e *Engine) awaitTurn(ctx context.Context, sandboxID string, want action) e
 	}
 }
 
-// turn returns until when to wait before a step toward a wanted action: for whoever works on the
+// turn returns until when to wait before a step toward a wanted action: for the caller that works on the
 // sandbox, or for a retry. 0 is not at all. Pure.
 func turn(s *ledger.Sandbox, held, now ledger.Time, want action) ledger.Time {
 	if !live(s, held, now) || want == actWake && usable(s, now) {
@@ -263,7 +263,7 @@ func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, e
 	return e.readView(ctx, u.row.ID)
 }
 
-// rest brings a sandbox that nobody uses into a phase.
+// rest brings an unused sandbox into a phase.
 func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want action, phase sandbox.Phase) (sandbox.Lease, error) {
 	for {
 		var id string

@@ -28,11 +28,11 @@ type task struct {
 // last reports whether a save is the last one, of a sandbox that is to go.
 func (t *task) last() bool { return t.row.Desired == ledger.Gone }
 
-// errClaimed: somebody works on the sandbox now.
+// errClaimed: another caller works on the sandbox now.
 var errClaimed = errors.New("claimed")
 
 // Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
-// somebody else works on it. The error is that of the step; it is recorded on the row as well.
+// another caller works on it. The error is that of the step; it is recorded on the row as well.
 func (e *Engine) Work(ctx context.Context, sandboxID string) error {
 	ctx = ledger.Essential(ctx) // leases end on a full disk too
 	t, err := e.claim(ctx, sandboxID, actNone)

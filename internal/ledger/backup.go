@@ -20,7 +20,7 @@ import (
 // same program, and what was taken from one database is restored to the other as well.
 
 // Backup copies the ledger at a URL, as it is in one moment, to a new file that only its owner may read. The
-// ledger may be served meanwhile: nobody waits. Of a PostgreSQL the schema must be this program's. Errors:
+// ledger may be served meanwhile: no request waits. Of a PostgreSQL the schema must be this program's. Errors:
 // NotFound where there is no ledger, Conflict for a file that exists, Invalid, Unavailable.
 func Backup(ctx context.Context, rawURL, file string, o Options) (Contents, error) {
 	o = o.withDefaults()
@@ -275,7 +275,7 @@ func restorePostgres(ctx context.Context, file, rawURL string, o Options) (err e
 	return fillPostgres(ctx, current, rawURL)
 }
 
-// fillPostgres fills the tables of a ledger that nobody has used, in one transaction.
+// fillPostgres fills the tables of an unused ledger, in one transaction.
 func fillPostgres(ctx context.Context, file, rawURL string) (err error) {
 	from, err := openFile(file, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // A clock that is stepped must not end leases in bulk, nor make them live longer. Every write first
 // compares how far the clock has come with how far the time since boot has, which counts suspended
-// time and which nobody can set. Where they differ, the clock was stepped, and in the same
+// time and which cannot be set. Where they differ, the clock was stepped, and in the same
 // transaction all that the old clock timed about what lives is moved by as much: what is left of a
 // lease, a retry, a claim or a usage period stays what it was. Time that passed while the host was
 // suspended or off is not a step.
@@ -21,7 +21,7 @@ import (
 const (
 	// clockTolerance is what is not called a step, and what a slow answer or a correction of NTP may take.
 	clockTolerance = 2 * time.Second
-	// clockSkew is one part in how many two clocks may drift apart that nobody corrects: 200 ppm, which
+	// clockSkew is one part in how many two uncorrected clocks may drift apart: 200 ppm, which
 	// is more than the quartz of any computer does.
 	clockSkew = 5000
 	// clockNotedEvery is how often the state is stored that a later process compares with.

@@ -4,7 +4,7 @@
 //
 // Every change goes through Store.Write. Writers that come at once are committed as one
 // transaction with one sync to disk, each in a savepoint of its own: one writer's failure
-// undoes only its own changes, and nobody is told of success before the disk has it.
+// undoes only its own changes, and no caller gets a success before the disk has it.
 //
 //	Write(fn) ─┐
 //	Write(fn) ─┼─> writer goroutine: BEGIN IMMEDIATE; (SAVEPOINT; fn; RELEASE)…; COMMIT ─> all answered

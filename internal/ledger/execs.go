@@ -183,9 +183,9 @@ func (repo Commands) RunningExecs(sandboxID string) ([]Exec, error) {
 	return find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
-// OrphanedExecs returns commands that run and that nobody follows, the longest so first: those whose
+// OrphanedExecs returns running commands without a follower, the longest so first: those whose
 // sandbox is on one of the given instances, or is to be gone. Those of a sandbox that is being made are
-// left to whoever makes it.
+// left to its creator.
 func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
 	return find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> 'pending' AND instance IN ?))", instances).
@@ -193,7 +193,7 @@ func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error
 }
 
 // retireExecs removes the commands of sandboxes that are retired, dooms what they wrote, and keeps the
-// ids that somebody chose.
+// ids that a caller chose.
 func (repo Commands) retireExecs(sandboxIDs []string, objects func(*Exec) []string) error {
 	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
 	if err != nil || len(rows) == 0 {
@@ -216,7 +216,7 @@ func (repo Commands) retireExecs(sandboxIDs []string, objects func(*Exec) []stri
 	return err
 }
 
-// NextOrphan returns since when a command that runs is followed by nobody, or when the first one will be
+// NextOrphan returns since when a running command has no follower, or when the first one will be
 // unless its holder lives; Never when none runs.
 func (repo Commands) NextOrphan() (Time, error) {
 	var first []Time

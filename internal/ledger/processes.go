@@ -91,7 +91,7 @@ func (repo Commands) Processes(sandboxID string) ([]Process, error) {
 // liveProcess is the condition of the index processes_live.
 const liveProcess = "state IN ('pending', 'running')"
 
-// DueProcesses returns up to limit processes that are to be started, or run and are followed by nobody, in
+// DueProcesses returns up to limit processes that are to be started, or run without a follower, in
 // sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
 func (repo Commands) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
 	q := repo.tx.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).

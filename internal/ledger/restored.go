@@ -13,7 +13,7 @@ import (
 // A backup that is opened comes to life: it notes that it does not know what happened since it was taken.
 // So it does not matter how its file or its rows came where they are.
 
-// comeToLife makes a ledger of a backup. Nobody knows what was used since it was taken: so what lives counts
+// comeToLife makes a ledger of a backup. What was used since it was taken is unknown: so what lives counts
 // as used just now, and its leases end by nothing but their longest life before their TTL has passed once more.
 func comeToLife(tx *Tx) error {
 	err := tx.db.Model(&identity{}).Where("one = 1").Updates(map[string]any{"backed_up_at": 0, "restored_at": tx.Now}).Error
@@ -32,7 +32,7 @@ func (tx *Tx) tellRestored(r restored) error {
 
 // restored is the data of sandbox.EventRestored.
 type restored struct {
-	// BackedUpAt is zero where nobody knows: the ledger was put back by other means.
+	// BackedUpAt is zero where it is unknown: the ledger was put back by other means.
 	BackedUpAt time.Time `json:"backed_up_at,omitzero"`
 }
 

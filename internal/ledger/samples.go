@@ -26,7 +26,7 @@ var keepUsageSamples = insertInto("usage_samples", "sandbox_id", "at", "cpu", "m
 
 // KeepUsageSamples keeps samples of sandboxes, at most one of each, but of those that have one that is younger
 // than apart. What was sampled later than now was so by a clock that has been set back since, and goes: times
-// of two clocks in one history would say what nobody used.
+// of two clocks in one history would be wrong.
 func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 	ids := make([]string, len(rows))
 	for i := range rows {

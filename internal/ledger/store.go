@@ -67,7 +67,7 @@ type Store struct {
 type database interface {
 	// bounded bounds one transaction, so that a server that does not answer is not waited for.
 	bounded(ctx context.Context) (context.Context, context.CancelFunc)
-	// begin is the first read of every commit. After it nobody else writes until the commit ends, which
+	// begin is the first read of every commit. After it there is no other writer until the commit ends, which
 	// other processes are told of.
 	begin(db *gorm.DB) (begun, error)
 	// committing gives the error of a commit its text: nothing is known to have changed.

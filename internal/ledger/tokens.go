@@ -72,7 +72,7 @@ func (repo Tokens) UseTokens(used map[string]Time) error {
 	return nil
 }
 
-// Login is a row of logins: a browser in which somebody has logged in with a token.
+// Login is a row of logins: a browser that is logged in with a token.
 type Login struct {
 	Hash      []byte `gorm:"primaryKey"`
 	TokenHash []byte

@@ -37,7 +37,7 @@ func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 func (s *Store) startWriting(ctx context.Context) (*Store, error) {
 	s.wg.Add(1)
 	go s.writer()
-	if s.clock != nil { // it may have been stepped while nobody looked
+	if s.clock != nil { // it may have been stepped unseen
 		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -156,7 +156,7 @@ func (s *Store) keepClock(seen clock) {
 
 // begun is what a commit learns as it begins.
 type begun struct {
-	// Moment is the database's clock once nobody else can write, 0 when it is not the ledger's clock.
+	// Moment is the database's clock once there is no other writer, 0 when it is not the ledger's clock.
 	Moment Time
 	// OldestProgram is ledgers.min_reader.
 	OldestProgram int64

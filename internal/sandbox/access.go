@@ -30,12 +30,12 @@ const (
 // Scopes are all scopes.
 func Scopes() []Scope { return []Scope{ScopeRead, ScopeLease, ScopeConditions, ScopeAdmin} }
 
-// Holds reports whether whoever has the scope may do what needs another.
+// Holds reports whether a token with the scope may do what needs another scope.
 func (s Scope) Holds(needed Scope) bool {
 	return s == needed || s == ScopeAdmin || s == ScopeLease && needed == ScopeRead
 }
 
-// Token says of a bearer token all but its text, which nobody keeps.
+// Token describes a bearer token without its text, which is not kept.
 type Token struct {
 	// ID names this one; tokens that follow each other by rotation have one name.
 	ID string `json:"id"`

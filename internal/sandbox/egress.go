@@ -177,7 +177,7 @@ func checkCharacters(label string) error {
 }
 
 // privateRanges are the ranges that a private CIDR may lie in: RFC 1918, RFC 6598 (shared by
-// carriers and used by overlay networks) and RFC 4193. Loopback and link-local are nobody's to open.
+// carriers and used by overlay networks) and RFC 4193. Loopback and link-local cannot be opened.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),

@@ -258,7 +258,7 @@ type Environment struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	// RetiredAt is since when no more is kept of a destroyed environment than its name.
 	RetiredAt time.Time `json:"retired_at,omitzero"`
-	// LastEventID is the ledger's latest event as of this reading: whoever follows the events after it
+	// LastEventID is the ledger's latest event as of this reading: a reader that follows the events after it
 	// misses none and is told nothing twice.
 	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
 	// Leases counts the environment's leases by where their sandboxes stand, OpenDrift the open findings about it.

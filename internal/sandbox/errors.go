@@ -73,7 +73,7 @@ const (
 	ReasonCrashed     Reason = "sandbox_crashed"
 	ReasonOutOfMemory Reason = "sandbox_out_of_memory"
 	ReasonVanished    Reason = "sandbox_vanished"
-	// ReasonPartMissing: it is there without something that it was made with. It is never made whole again.
+	// ReasonPartMissing: it lacks a resource that it needs, such as its network. It is not repaired.
 	ReasonPartMissing Reason = "sandbox_part_missing"
 
 	ReasonOtherOwner      Reason = "other_owner"

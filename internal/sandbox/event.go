@@ -22,7 +22,7 @@ const (
 	EventSessionClosed    EventType = "session.closed" // by a caller; all are with their sandbox
 	EventProcessStarted   EventType = "process.started"
 	EventProcessExited    EventType = "process.exited" // by itself, or for an unknown reason
-	EventProcessKilled    EventType = "process.killed" // somebody asked for it
+	EventProcessKilled    EventType = "process.killed" // a caller asked for it
 	EventRenewed          EventType = "lease.renewed"
 	EventAsleep           EventType = "sandbox.asleep" // paused
 	EventStopRequested    EventType = "sandbox.stop_requested"

@@ -96,7 +96,7 @@ type OutputRequest struct {
 	Follow bool
 }
 
-// Execs manages commands. Each has a record, which is there before the command runs; whoever runs the
+// Execs manages commands. Each has a record, which is there before the command runs; any reconciler that runs the
 // service and dies, the command goes on, and the next one follows it to its end.
 type Execs interface {
 	// StartExec wakes the sandbox and starts a command that goes on when its caller does not: its

@@ -61,8 +61,8 @@ type Capabilities struct {
 	Metered bool
 	// Records: Incarnations has all of them, of a sandbox that was killed for a week still.
 	Records bool
-	// KeepsTime: a sandbox that nobody works on rests, and ends, by the Limits that it was told last, also when
-	// this program is away. It leaves a little more time than they say to whoever works on it.
+	// KeepsTime: an unused sandbox rests, and ends, by the latest Limits that it got, also when
+	// this program is away. It waits a little longer than they say, so that this program comes first.
 	KeepsTime bool
 }
 
@@ -120,7 +120,7 @@ type SandboxSpec struct {
 	SleepMode SleepMode
 	// Confinement's zero values are its defaults.
 	Confinement Confinement
-	// Mounts have sources free of links.
+	// Mount sources must not contain symlinks.
 	Mounts []Mount
 	// Env is set in every process, beside the variables that the system reserves.
 	Env map[string]string
@@ -181,7 +181,7 @@ type Runner interface {
 	// with ctx, and the command does not. A sandbox keeps the first 16 MiB of each stream of commands
 	// that run and of those that have ended last, until it is stopped; Truncated says that there was
 	// more. Errors: NotFound, with ReasonExecNotFound when the sandbox knows no such command (any more);
-	// Failed with ReasonExecFailed when the command was ended and nobody knows how; Conflict with
+	// Failed with ReasonExecFailed when the command ended in an unknown way; Conflict with
 	// ReasonInvalidState; UnknownOutcome (follow again).
 	Follow(ctx context.Context, h Handle, r Replay) (ExecResult, error)
 	// EndExec ends a command that was run by a user ("" for the sandbox's own), and all it started.
@@ -204,7 +204,7 @@ const (
 	StateRunning State = "running"
 	StatePaused  State = "paused"
 	StateStopped State = "stopped"
-	// StateRemoving: somebody is removing it; soon it is gone.
+	// StateRemoving: it is being removed; soon it is gone.
 	StateRemoving State = "removing"
 )
 
@@ -230,7 +230,7 @@ type Observation struct {
 	// Hangs: the instance answers, but not about this sandbox. Only the handle, whose it is, State and CreatedAt are known.
 	Hangs bool
 	// Rest is why its backend has stopped it: StopIdle, by itself; StopRequest, because it was told to. It is ""
-	// for one that runs, that stopped otherwise, or of which nobody knows why.
+	// for one that runs, that stopped otherwise, or for an unknown reason.
 	Rest StopReason
 }
 
@@ -265,7 +265,7 @@ type Observer interface {
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)
 	// Incarnations returns when a sandbox ran, in order: where Capabilities.Records, as it was recorded at
-	// each start and stop, whoever else was away; elsewhere the last time alone, of a sandbox that is there or, with
+	// each start and stop, also while this program was away; elsewhere the last time alone, of a sandbox that is there or, with
 	// RemovedAt, of one whose end the backend still remembers. StartedAt is zero where that is forgotten.
 	// Errors: NotFound when nothing is known of it (any more).
 	Incarnations(ctx context.Context, h Handle) ([]Incarnation, error)

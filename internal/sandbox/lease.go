@@ -142,10 +142,10 @@ type Lease struct {
 	Cost NanoUSD `json:"cost_usd"`
 	// LastSequence is the sequence of the sandbox's latest event.
 	LastSequence int64 `json:"last_sequence"`
-	// LastEventID is the ledger's latest event as of this reading: whoever follows the events after it
-	// misses none and is told nothing twice.
+	// LastEventID is the ledger's latest event as of this reading: a reader that follows the events after it
+	// misses none and gets none twice.
 	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
-	// RetiredAt is since when no more is kept of a destroyed lease than whose it was, its generation,
+	// RetiredAt is when the details of a destroyed lease were purged. What stays is its owner, its generation,
 	// when and by what it ended, and what it cost.
 	RetiredAt time.Time `json:"retired_at,omitzero"`
 }

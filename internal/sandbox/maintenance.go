@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Maintenance brings ledger and backends into agreement when somebody asks for it.
+// Maintenance brings ledger and backends into agreement on request.
 type Maintenance interface {
 	// Sweep surveys every backend instance now, as a reconciler does at its pace, and reports what it
 	// found. Errors: Unavailable when no instance can be reached.

@@ -28,7 +28,7 @@ type RunRequest struct {
 	// ExecRequest is the command. Its Timeout bounds the command alone.
 	ExecRequest
 	// Margin is what making the sandbox and moving its files may take: the lease ends for good at the
-	// timeout and the margin, and a margin after the last sign of whoever asked. 5 s to 1 h.
+	// timeout and the margin, and a margin after the caller's last sign of life. 5 s to 1 h.
 	Margin Duration
 	// Files is a tar stream that is unpacked in /workspace before the command, nil for none.
 	Files io.Reader

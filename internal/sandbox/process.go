@@ -156,7 +156,7 @@ type ProcessWait struct {
 	// Log is a regular expression (RE2) that a line of its log has to match. Lines that were written before
 	// count. A line is up to 64 KiB, without its end; one that is longer is matched in pieces.
 	Log string
-	// Port is a TCP port of the sandbox's 127.0.0.1 that has to accept a connection, whoever listens.
+	// Port is a TCP port of the sandbox's 127.0.0.1 that must accept a connection, from any program.
 	Port int
 	// Exit waits until it has ended and is not started again.
 	Exit bool
@@ -221,7 +221,7 @@ type ProcessLog struct {
 	Offset int64
 }
 
-// Processes manages processes. Whoever runs the service and dies, they go on, and so do their logs.
+// Processes manages processes. They and their logs outlive the program that runs the service.
 type Processes interface {
 	// StartProcess wakes the sandbox and starts a process. One that runs under that name with the same
 	// settings is returned as it is; one that has ended makes room for it. Errors: as Exec; Conflict with

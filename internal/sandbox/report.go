@@ -90,7 +90,7 @@ type LedgerInfo struct {
 	Version string `json:"version"`
 	// LastEventID is the id of the latest event.
 	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow after it what happens from now on."`
-	// PurgedEventID: events up to it are not all retained any more, and nobody can go on from before it.
+	// PurgedEventID: events up to it are not all retained any more; no reader can continue from before it.
 	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Following cannot go on from before this event: not all are retained."`
 	// DetailSince is since when single usage periods are retained; of what was before there are UTC days.
 	DetailSince time.Time `json:"detail_since,omitzero" doc:"Costs before this moment are kept by UTC day."`

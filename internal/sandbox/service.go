@@ -6,7 +6,7 @@ import "context"
 // client over HTTP; servicetest holds both to the same behaviour.
 //
 // Every method may return Unavailable (ledger or service out of reach) and Internal. Unavailable also
-// says that the ledger's answer to a commit was lost. Whoever repeats the request then gets what it
+// says that the ledger's answer to a commit was lost. A caller that repeats the request then gets what it
 // would have got: a lease is found again, a message is a duplicate, what has ended has ended. Only
 // PutEnvironment with CreateOnly may be told that the environment is there already. Exec never returns
 // Unavailable once its command may have run.
@@ -31,11 +31,11 @@ type Environments interface {
 	// Errors: Invalid; Conflict when CreateOnly and it exists, when another owner has it, when the
 	// backend changes while sandboxes live, or when Epoch goes back; what Executor.Check and Provision return.
 	// What is refused changes nothing. When the backend fails while it makes what sandboxes share, a new
-	// environment is taken back, and an old one has the new settings: ask again. A request waits for others about the
+	// environment is rolled back, and an old one has the new settings: ask again. A request waits for others about the
 	// same environment, and is carried out to its end when its caller leaves; with CreateOnly, such a creation is
-	// taken back, unless a next request comes first.
+	// rolled back, unless a next request comes first.
 	PutEnvironment(ctx context.Context, p PutEnvironment) (Environment, error)
-	// GetEnvironment returns one, destroyed ones included, of which retention leaves the name (RetiredAt).
+	// GetEnvironment returns one, destroyed ones included, where retention leaves the name alone (RetiredAt).
 	// Errors: NotFound.
 	GetEnvironment(ctx context.Context, id string) (Environment, error)
 	// ListEnvironments returns all that are not destroyed, by id.
@@ -50,7 +50,7 @@ type Environments interface {
 // Leases manages leases and works in their sandboxes.
 type Leases interface {
 	// Acquire returns the agent's lease, once its sandbox is ready, or with NoWait once it is accepted:
-	// then GetLease and the events tell what became of it, whoever goes away meanwhile. It is idempotent: of any number
+	// then GetLease and the events tell what became of it, also when the caller goes away. It is idempotent: of any number
 	// of callers one gets IsNew. Errors: Invalid; NotFound (environment); EnvironmentEnded;
 	// Conflict with ReasonOtherSettings, naming the fields, or ReasonOtherOwner; Failed.
 	Acquire(ctx context.Context, a Acquire) (Acquired, error)

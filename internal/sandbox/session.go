@@ -232,7 +232,7 @@ const MaxSessionPage = 256
 
 // Sessions manages sessions. Commands are run in them by Exec and StartExec, with ExecRequest.Session:
 // one at a time (Conflict with ReasonSessionBusy names the one that runs; ReasonSessionClosed). What is
-// typed and written is recorded in order, by whoever follows the command at the time, without gap or
+// typed and written is recorded in order by the follower of the command, without gap or
 // repetition, up to MaxSessionRecording; it is kept as long as the session's sandbox is.
 type Sessions interface {
 	// CreateSession opens a session; it wakes nothing. Errors: NotFound, LeaseEnded, Conflict (generation;

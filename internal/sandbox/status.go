@@ -51,10 +51,10 @@ type StopReason string
 // The reasons.
 const (
 	StopIdle     StopReason = "idle_ttl"  // it was not used for sleep_after
-	StopRequest  StopReason = "request"   // somebody asked for it
+	StopRequest  StopReason = "request"   // a caller asked for it
 	StopPool     StopReason = "warm_pool" // it waits for a lease
 	StopLastSave StopReason = "last_save" // its /data is being saved before it is removed
-	StopOutside  StopReason = "outside"   // somebody else did it on the backend
+	StopOutside  StopReason = "outside"   // it was done on the backend
 	StopCrashed  StopReason = "crashed"   // it stopped by itself, and is started again
 	// StopPostMortem: it has failed, and is kept for a while. Its state says failed.
 	StopPostMortem StopReason = "post_mortem"

@@ -1,5 +1,5 @@
 // Package seal encrypts what a ledger may not hold in clear, under keys that lie beside the ledger
-// and not in it: whoever has one of the two alone has nothing.
+// and not in it: one of the two alone gives nothing.
 //
 // A key file holds one key a line, the one that seals first:
 //

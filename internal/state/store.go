@@ -202,7 +202,7 @@ func checkObject(object string) error {
 	return nil
 }
 
-// Spool is a file that nobody else sees, and that ends with this process.
+// Spool is a file that no other process sees, and that ends with this process.
 type Spool struct {
 	*os.File
 	name string // left to be removed, where an open file cannot be

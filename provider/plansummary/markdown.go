@@ -74,7 +74,7 @@ func ends(ended, planned []*tfjson.ResourceChange) string {
 	if len(ended) == 0 {
 		return ""
 	}
-	rows := "### Ended\n\nBy the rules, which is no drift.\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
+	rows := "### Ended\n\nBy the rules, which is not drift.\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
 	for _, c := range ended {
 		rows += fmt.Sprintf("| %s | %s | %s | %s |\n", code(c.Address), shown(c.Change.After, c.Change.AfterSensitive, "ended_by"),
 			shown(c.Change.After, c.Change.AfterSensitive, "end_reason"), next(c.Address, planned))

@@ -11,7 +11,7 @@ import (
 
 // scoped is the service as one token may use it: every call is checked against the token's
 // environments, and what is made without an owner belongs to the token. It spells out every method,
-// so that a new one does not compile before somebody has decided who may call it.
+// so that a new one does not compile before its scope is declared.
 type scoped struct {
 	service sandbox.Service
 	token   webhook.Token

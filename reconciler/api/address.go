@@ -34,7 +34,7 @@ func (s *server) addressOf(r *http.Request) string {
 }
 
 // isProxy reports whether an address is a trusted proxy's. Who reaches a unix socket is one where there are any:
-// whoever may open it was let in by its mode.
+// its mode decides which users may open it.
 func (s *server) isProxy(address string) bool {
 	if address == "" {
 		return len(s.proxies) > 0

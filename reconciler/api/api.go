@@ -48,7 +48,7 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics, to tokens that are limited to no environments; nil means that there are none.
 	Metrics http.Handler
-	// Observer is told of each request; nil is nobody.
+	// Observer gets each request; nil: none.
 	Observer Observer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time

@@ -70,7 +70,7 @@ func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = output.Close() }() // it was read, or nobody reads it any more
+	defer func() { _ = output.Close() }() // it was read, or its reader has gone
 	return s.sendOutput(w, r, output, in.Follow)
 }
 

@@ -18,7 +18,7 @@ const (
 	readyWithin = 750 * time.Millisecond
 	// readyTimeout bounds one check of readiness, whose answer is shared by all who wait for it.
 	readyTimeout = 5 * time.Second
-	// readyFor is how long the answer of a check is good: whoever asks needs no token.
+	// readyFor is how long the answer of a check is good: a probe needs no token.
 	readyFor = time.Second
 )
 
@@ -53,7 +53,7 @@ type readiness struct {
 }
 
 // ask returns the answer of the last check, or of one that is begun now. A check that takes too long goes on, and
-// is nobody's to wait for: it ends with what it waits for.
+// has no owner that waits: it ends with what it waits for.
 func (r *readiness) ask(ctx context.Context) error {
 	if r.check == nil {
 		return nil

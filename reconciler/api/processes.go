@@ -86,7 +86,7 @@ func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service san
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // it was read, or nobody reads it any more
+	defer func() { _ = log.Close() }() // it was read, or its reader has gone
 	w.Header().Set(wire.HeaderLogOffset, strconv.FormatInt(log.Offset, 10))
 	return s.sendOutput(w, r, log, in.Follow)
 }

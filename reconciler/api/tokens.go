@@ -26,7 +26,7 @@ func (s *server) registerTokens(d *document) {
 		Summary: "End the tokens of a name, or the one with an id"}, administer(s, revokeToken))
 }
 
-// administer makes a handler for administrators of everything: whoever could make tokens for some
+// administer makes a handler for administrators of everything: a caller that could make tokens for some
 // environments only could make one for all.
 func administer[I, O any](s *server, handler func(context.Context, sandbox.Tokens, *I) (*O, error)) func(context.Context, sandbox.Service, *I) (*O, error) {
 	return func(ctx context.Context, service sandbox.Service, in *I) (*O, error) {

@@ -35,7 +35,7 @@ func progress(w io.Writer, what string) (stop func()) {
 			select {
 			case <-tick.C:
 				shown = true
-				fmt.Fprintf(w, "\r%s, %s so far", what, time.Since(began).Round(time.Second)) // nobody may be looking
+				fmt.Fprintf(w, "\r%s, %s so far", what, time.Since(began).Round(time.Second)) // a terminal that is gone needs none
 			case <-ended:
 				if shown {
 					fmt.Fprint(w, "\r\x1b[K") // clears the line
@@ -50,7 +50,7 @@ func progress(w io.Writer, what string) (stop func()) {
 	})
 }
 
-// isTerminal reports whether somebody sees what is written.
+// isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())

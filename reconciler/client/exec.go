@@ -71,7 +71,7 @@ func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, err
 	return result, nil
 }
 
-// readOutput copies a command's output as it comes, collects what nobody reads, and returns the result.
+// readOutput copies a command's output as it comes, collects what its caller does not read, and returns the result.
 func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	out := newOutputs(req)
 	for {
@@ -96,7 +96,7 @@ func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRe
 	}
 }
 
-// outputs takes a command's streamed output, and collects what nobody else takes.
+// outputs takes a command's streamed output, and collects what has no other reader.
 type outputs struct {
 	writers        map[string]io.Writer
 	stdout, stderr *collector

@@ -64,7 +64,7 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 	return form.Close()
 }
 
-// readRun copies a run's output as it comes, collects what nobody reads, and returns the result.
+// readRun copies a run's output as it comes, collects what its caller does not read, and returns the result.
 func (c *Client) readRun(path string, lines *json.Decoder, r sandbox.RunRequest) (sandbox.RunResult, error) {
 	out := newOutputs(r.ExecRequest)
 	out.writers[wire.PartFiles] = r.Collected

@@ -21,7 +21,7 @@ const (
 	ScopeAdmin = sandbox.ScopeAdmin
 )
 
-// Token says of a bearer token all but its text, which nobody keeps.
+// Token describes a bearer token without its text, which is not kept.
 type Token = sandbox.Token
 
 // CreateToken asks for a token.
@@ -319,7 +319,7 @@ const (
 	ReasonCrashed     = sandbox.ReasonCrashed
 	ReasonOutOfMemory = sandbox.ReasonOutOfMemory
 	ReasonVanished    = sandbox.ReasonVanished
-	// ReasonPartMissing: it is there without something that it was made with. It is never made whole again.
+	// ReasonPartMissing: it lacks a resource that it needs, such as its network. It is not repaired.
 	ReasonPartMissing     = sandbox.ReasonPartMissing
 	ReasonOtherOwner      = sandbox.ReasonOtherOwner
 	ReasonOtherSettings   = sandbox.ReasonOtherSettings
@@ -385,7 +385,7 @@ const (
 	EventProcessStarted = sandbox.EventProcessStarted
 	EventProcessExited  = sandbox.EventProcessExited // by itself, or for an unknown reason
 
-	EventProcessKilled = sandbox.EventProcessKilled // somebody asked for it
+	EventProcessKilled = sandbox.EventProcessKilled // a caller asked for it
 
 	EventRenewed = sandbox.EventRenewed
 	EventAsleep  = sandbox.EventAsleep // paused
@@ -492,7 +492,7 @@ const (
 	StateRunning = sandbox.StateRunning
 	StatePaused  = sandbox.StatePaused
 	StateStopped = sandbox.StateStopped
-	// StateRemoving: somebody is removing it; soon it is gone.
+	// StateRemoving: it is being removed; soon it is gone.
 	StateRemoving = sandbox.StateRemoving
 )
 
@@ -926,13 +926,13 @@ type StopReason = sandbox.StopReason
 const (
 	StopIdle = sandbox.StopIdle // it was not used for sleep_after
 
-	StopRequest = sandbox.StopRequest // somebody asked for it
+	StopRequest = sandbox.StopRequest // a caller asked for it
 
 	StopPool = sandbox.StopPool // it waits for a lease
 
 	StopLastSave = sandbox.StopLastSave // its /data is being saved before it is removed
 
-	StopOutside = sandbox.StopOutside // somebody else did it on the backend
+	StopOutside = sandbox.StopOutside // it was done on the backend
 
 	StopCrashed = sandbox.StopCrashed // it stopped by itself, and is started again
 

@@ -156,7 +156,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // secureHeaders sets what every answer carries. Nothing inline is allowed, neither styles nor scripts, and
-// nothing from elsewhere; nobody may show a page in a frame.
+// nothing from elsewhere; no site may show a page in a frame.
 func secureHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")

@@ -76,7 +76,7 @@ func (f *feed) leave(one *follower) {
 	delete(f.followers, one)
 }
 
-// errUnwatched ends the following of events that nobody wants to hear of.
+// errUnwatched ends the following of events that no page shows.
 var errUnwatched = errors.New("no page is open")
 
 // pass tells those of an event whom it concerns. It never waits for one of them.

@@ -23,7 +23,7 @@ const (
 // csrfField is the form field that must hold csrfOf the log-in.
 const csrfField = "csrf"
 
-// csrfOf returns what forms must carry: whoever cannot read the log-in's cookie or a page cannot know it.
+// csrfOf returns what forms must carry: it is known only to readers of the log-in's cookie or of a page.
 func csrfOf(login string) string {
 	mac := hmac.New(sha256.New, []byte(login))
 	mac.Write([]byte("csrf"))
@@ -150,7 +150,7 @@ func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Root+"login", http.StatusSeeOther)
 }
 
-// ownPath returns the address if it is one of the dashboard's pages, and its root otherwise: nobody is led to
+// ownPath returns the address if it is one of the dashboard's pages, and its root otherwise: no link leads to
 // another site by a link to the log-in.
 func ownPath(next string) string {
 	u, err := url.Parse(next)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 )
 
-// page is a request for a page by somebody who has logged in and may see it.
+// page is a request for a page by a user who has logged in and may see it.
 type page struct {
 	*Dashboard
 	w       http.ResponseWriter
@@ -27,7 +27,7 @@ type page struct {
 type frame struct {
 	Title   string
 	Section string // of the navigation
-	Caller  string // "" when nobody has logged in
+	Caller  string // "" without a log-in
 	CSRF    string
 	// Live is where the page hears that it has changed, "" for nowhere.
 	Live string

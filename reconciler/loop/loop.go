@@ -56,7 +56,7 @@ type Config struct {
 	MeterEvery time.Duration
 	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
 	Reconnect time.Duration
-	// Observer is told of each pass; nil is nobody.
+	// Observer gets each pass; nil: none.
 	Observer Observer
 	Logger   *slog.Logger // nil discards
 }
@@ -296,7 +296,7 @@ func (l *Loop) tend(ctx context.Context) {
 	}
 }
 
-// pursueAfter bounds how often is looked for what nobody follows.
+// pursueAfter bounds how often the loop looks for commands and processes without a follower.
 const pursueAfter = 200 * time.Millisecond
 
 // pursue does something at each commit, and when it says that there will be something to do.

@@ -102,7 +102,7 @@ func set(target any, value json.RawMessage, repeated bool) (problem string) {
 	case target == nil:
 		return "is not a field of a condition"
 	case repeated:
-		return "stands twice"
+		return "is a duplicate"
 	case string(value) == "null":
 		return "must not be null"
 	}

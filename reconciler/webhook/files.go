@@ -77,7 +77,7 @@ func LoadTokens(file string) (Tokens, error) {
 			return err
 		}
 		if seen[token.Name] {
-			return sandbox.Errorf(sandbox.Invalid, "the name %s stands twice", token.Name)
+			return sandbox.Errorf(sandbox.Invalid, "duplicate token name %s", token.Name)
 		}
 		seen[token.Name] = true
 		tokens = append(tokens, token)

@@ -41,7 +41,7 @@ const (
 type Secret struct {
 	key []byte
 	id  string // of the key
-	// Since is when it was made, zero where nobody wrote it down.
+	// Since is when it was made, zero where it is not recorded.
 	Since time.Time
 	// NotAfter is when it stops being accepted; zero means never.
 	NotAfter time.Time

@@ -34,7 +34,7 @@ type Token struct {
 	hash     Hash
 }
 
-// Hash is what is kept of a token's text, of which 256 bits are random: nobody can try them all.
+// Hash is what is kept of a token's text, which has 256 random bits: too many to try.
 type Hash [sha256.Size]byte
 
 // HashOf returns the hash of a token's text.

@@ -91,7 +91,7 @@ func shelf(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]
 	for _, tag := range tags {
 		digest, err := c.Digest(ctx, m.Name.ValueString()+":"+tag, "")
 		switch {
-		case sandbox.CodeOf(err) == sandbox.NotFound: // somebody has removed it
+		case sandbox.CodeOf(err) == sandbox.NotFound: // it was removed meanwhile
 			continue
 		case err != nil:
 			return nil, err

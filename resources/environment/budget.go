@@ -58,7 +58,7 @@ func (m *Model) flattenBudget(is *sandbox.Budget) {
 }
 
 // budgetNotice warns of a budget of which a threshold is spent. A plan tells it every time while it is
-// so, like what a check block finds: somebody should decide before acquires are refused.
+// so, like what a check block finds: the operator should decide before acquires are refused.
 func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	use := env.BudgetUse
 	if use == nil || !use.Reached(sandbox.BudgetThresholds[0]) {

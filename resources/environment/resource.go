@@ -141,7 +141,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
 	if ended {
 		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Ended", id), fmt.Sprintf(
-			"Environment %s ended at %s by %s and gives out no more leases. This is no drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
+			"Environment %s ended at %s by %s and gives out no more leases. Expected; this is not drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
 			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
 	}
 	if env.Status == sandbox.EnvironmentDeleting {

@@ -127,7 +127,7 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 	resp.RenewAt = renewAt(l)
 }
 
-// takeBack releases what is left of an acquire, whose owner nobody else has.
+// takeBack releases what is left of an acquire. Its owner is unique to it.
 func takeBack(ctx context.Context, svc sandbox.Leases, ask sandbox.Acquire) diag.Diagnostics {
 	l, ours := made(ctx, svc, ask)
 	if !ours {

@@ -53,7 +53,7 @@ func notices(l sandbox.Lease, m *Model) diag.Diagnostics {
 			next = "Its next generation is planned, because on_expiry is recreate."
 		}
 		diags.AddWarning(fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
-			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. This is no drift. %s",
+			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. Expected; this is not drift. %s",
 			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next))
 	}
 	if len(l.Drift) > 0 {

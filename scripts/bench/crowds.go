@@ -24,7 +24,7 @@ const (
 	idleFor = 40 * time.Second
 )
 
-// crowds measures what many leases cost that nobody works on: finding those that are due, and the memory of
+// crowds measures what many idle leases cost: finding those that are due, and the memory of
 // a reconciler; and then how many conditions a second are made durable that end one of them each. They are
 // on an engine that the reconciler does not reach, as with several of them: it has nothing else to do.
 func crowds(ctx context.Context, s *stage, o options) (_ []result, err error) {

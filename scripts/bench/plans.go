@@ -13,7 +13,7 @@ import (
 )
 
 // Targets of Terraform: how much longer than docker run the same containers may take, and by how much
-// a plan may be longer than Terraform's own of as many resources that need nobody.
+// a plan may be longer than Terraform's own of as many resources that call no API.
 const (
 	applyTarget = 1.25 // ratio
 	planTarget  = 0.9  // seconds

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// end is step 5: conditions end the leases of one agent and of a whole game, and nobody else's.
+// end is step 5: conditions end the leases of one agent and of a whole game, and no others.
 func (q *quickstart) end(ctx context.Context) (outcome, error) {
 	death, err := q.send(ctx, rpg, fallen, "--type", "agent.death", "--reason", "slain by the orc")
 	if err != nil {

@@ -5,7 +5,7 @@
 //
 // Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
 // by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
-// when nobody else is there; /data outlives its container; and its starts, stops and CPU time are recorded, which
+// without a reconciler; /data outlives its container; and its starts, stops and CPU time are recorded, which
 // is what the ledger bills (sandbox.Capabilities.Records), as far as the clocks agree: none of it was before the
 // lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
 // pids_limit is not used.
@@ -30,10 +30,10 @@
 //
 // # The copy
 //
-// Nobody can list Durable Objects by name, or ask one without waking it: so each writes how its sandbox stands to
+// Durable Objects cannot be listed by name, or read without waking them: so each writes the status of its sandbox to
 // D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and renewal;
 // an alarm tells it of commands, and tries again what has failed. Beside it stands sandbox_leases, a row for each agent in an environment,
-// which nothing here reads: the ledger decides, and the row is for whoever wants to see leases in Cloudflare.
+// which nothing here reads: the ledger decides, and the row is for people who look at leases in Cloudflare.
 //
 // # One guest on both backends
 //

@@ -43,8 +43,8 @@ type Config struct {
 	RolloutGrace time.Duration
 	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every environment's Worker.
 	Poll time.Duration
-	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that whoever works
-	// on it comes first; 0 means DefaultGrace. It is paid for when nobody does.
+	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that a reconciler that works
+	// on it comes first; 0 means DefaultGrace. It is paid for when none does.
 	Grace time.Duration
 	// HTTP carries the requests to Workers; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client

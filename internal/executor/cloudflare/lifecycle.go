@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// Limits are what the Worker ends and rests a sandbox by when nobody else does, from its last use on. Zero
+// Limits are what the Worker ends and rests a sandbox by when no reconciler does, from its last use on. Zero
 // means never.
 type Limits struct {
 	TTL, SleepAfter time.Duration
@@ -34,7 +34,7 @@ type Period struct {
 	// Incarnation counts them, from 1 and without gaps.
 	Incarnation int64
 	StartedAt   time.Time
-	// StoppedAt is zero while it runs, and Cause and ExitCode are nothing. ExitCode is -1 where nobody knows it.
+	// StoppedAt is zero while it runs, and Cause and ExitCode are nothing. ExitCode is -1 where it is unknown.
 	StoppedAt time.Time
 	Cause     Cause
 	ExitCode  int
@@ -149,7 +149,7 @@ type renewal struct {
 	LeaseSleepAfter int64 `json:"lease_sleep_after_ms"`
 }
 
-// Renew tells it that it was used just now, with its limits and those of its lease, which are for whoever looks. It
+// Renew tells it that it was used just now, with its limits and those of its lease, which are for readers. It
 // returns how it stands since. One that has ended by its ttl may be started again. Errors: NotFound.
 func (w *Worker) Renew(ctx context.Context, h sandbox.Handle, lease sandbox.Limits, l Limits) (Standing, error) {
 	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")

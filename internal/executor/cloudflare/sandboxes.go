@@ -97,7 +97,7 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 }
 
 // Export implements sandbox.Exporter: what is read is what was saved, of an awake sandbox just now. So nothing
-// stands still while it is read, and nobody can tear it.
+// stands still while it is read, and nothing can tear it.
 func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID strin
 	return all, nil
 }
 
-// Watch implements sandbox.Observer by looking again and again: Cloudflare tells nobody.
+// Watch implements sandbox.Observer by polling: Cloudflare sends no events.
 func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
 	before, err := e.look(ctx, ledgerID, nil)
 	if err != nil {

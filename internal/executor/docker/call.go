@@ -35,7 +35,7 @@ type request struct {
 	waits bool
 	// once: it is not made again after an internal error of the engine, which may have carried it out.
 	once bool
-	// late: nobody waits for its end, so that it comes after others.
+	// late: no caller waits for its end, so it comes after others.
 	late bool
 }
 

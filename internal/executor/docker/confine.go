@@ -54,7 +54,7 @@ const pageSize = 4096
 const seccompOption = "seccomp="
 
 // tmpfs are the writable directories in memory. Nothing in them runs. What lies there is not freed by
-// ending whoever wrote it: they are never so large that together they leave a sandbox no memory.
+// ending its writer: they are never so large that together they leave a sandbox no memory.
 // Runtimes (runc 1.1) replace the mode by that of the image's directory. So the directories belong to the
 // sandbox's user, and process 1 restores the modes.
 func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {

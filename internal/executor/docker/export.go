@@ -93,7 +93,7 @@ func (x *export) look(ctx context.Context, wanted func(*dockerapi.ContainerState
 	}
 }
 
-// torn is the error for a sandbox that somebody else has woken.
+// torn is the error for a sandbox that another caller has woken.
 func (x *export) torn(now sandbox.State) error {
 	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: somebody made it go on meanwhile (it is %s), so what was read may be torn: export again", x.h.SandboxID, now).
 		WithReason(sandbox.ReasonInvalidState)
@@ -156,7 +156,7 @@ func (x *export) goOn() {
 	switch {
 	case err == nil && stateOf(s) == sandbox.StatePaused:
 		x.thaw = x.unpause(ctx)
-	case err == nil, isCode(err, sandbox.NotFound): // it goes on, or has ended, or somebody has removed it
+	case err == nil, isCode(err, sandbox.NotFound): // it goes on, or has ended, or was removed
 		x.thaw = nil
 	}
 }

@@ -66,7 +66,7 @@ func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
 
-// Wake implements sandbox.Lifecycle. Somebody waits for it, so it asks before it looks: the container's
+// Wake implements sandbox.Lifecycle. A caller waits for it, so it asks before it looks: the container's
 // name holds the ids of its ledger and of itself, and thawing what is not paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 	if err := checkHandle(h); err != nil {

@@ -85,7 +85,7 @@ func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, e
 		switch {
 		case err == nil:
 			return name, nil
-		case cerrdefs.IsPermissionDenied(err): // somebody was faster, or the engine knows better
+		case cerrdefs.IsPermissionDenied(err): // another caller was faster, or the engine knows better
 			refused[subnet] = err
 		case !isCode(err, sandbox.Conflict): // which means that another caller makes this network
 			return "", err
@@ -105,7 +105,7 @@ func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.
 		_, err := e.api.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
-			// Nobody else belongs on it; who is put there is not reached either.
+			// No other container belongs on it; one that is put there is not reached either.
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 		})
 		return err

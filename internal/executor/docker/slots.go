@@ -75,7 +75,7 @@ func (l *lanes) markStuck(object string) {
 	l.stuck[object] = now
 }
 
-// slots bounds the requests that are under way at once. Requests whose end nobody waits for come after
+// slots bounds the requests that are under way at once. Requests without a waiting caller come after
 // all others, except that every eighth slot is theirs: they are late, and never starve.
 type slots struct {
 	mu    sync.Mutex // guards what follows

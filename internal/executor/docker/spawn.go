@@ -24,7 +24,7 @@ const maxConfig = 96 << 10
 // deadlineFlag is the guest's argument that names the sandbox's deadline by the ledger's clock, in Unix microseconds.
 const deadlineFlag = "-deadline"
 
-// Spawn implements sandbox.Lifecycle. The container's name is the lock: whoever creates it wins,
+// Spawn implements sandbox.Lifecycle. The container's name is the lock: the caller that creates it wins,
 // and it is only created once its volumes are filled.
 func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
@@ -112,7 +112,7 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	v, err := fetch(ctx, e, read("look for volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, s.volume())
 	})
-	if isCode(err, sandbox.NotFound) { // somebody has pruned unused volumes
+	if isCode(err, sandbox.NotFound) { // unused volumes were pruned
 		if err := e.confirm(ctx, s.ref.Instance); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
-	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: something that it was made with was removed, such as its network by a prune, and is not made again: %w", h.SandboxID, err).
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: a required resource was removed, such as its network by a prune, and is not made again: %w", h.SandboxID, err).
 		WithReason(sandbox.ReasonPartMissing)
 }
 

@@ -37,7 +37,7 @@ func (w *world) needPool(t *testing.T) {
 	}
 }
 
-// spawnPooled makes a sandbox for nobody, and returns its spec as it will be for an agent.
+// spawnPooled makes a sandbox for no lease, and returns its spec as it will be for an agent.
 func (w *world) spawnPooled(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.SandboxSpec {
 	t.Helper()
 	spec := w.spec()

@@ -54,7 +54,7 @@ func memoryBomb(t *testing.T, w *world) {
 	w.wantOutput(t, h, "echo still here", "still here\n")
 }
 
-// tmpBomb fills every directory in memory. What lies there is not freed by ending whoever wrote it, so
+// tmpBomb fills every directory in memory. What lies there is not freed by ending its writer, so
 // together they must leave enough for process 1.
 func tmpBomb(t *testing.T, w *world) {
 	h := w.spawn(t)

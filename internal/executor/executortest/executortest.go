@@ -26,7 +26,7 @@ type Config struct {
 	// StandIn: what runs here stands in for the backend, and limits neither memory nor network as that does.
 	StandIn bool
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
-	// sandboxes nobody else can remove has no RemoveBehindBack.
+	// sandboxes only the backend can remove has no RemoveBehindBack.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
 	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
 	BreakChannel func(t *testing.T, h sandbox.Handle)

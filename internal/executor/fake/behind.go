@@ -98,14 +98,14 @@ func (x *Executor) Break(ref sandbox.EnvironmentRef, how string) {
 	x.broken[ref] = how
 }
 
-// Plant makes a sandbox that nobody asked for.
+// Plant makes a sandbox that no request asked for.
 func (x *Executor) Plant(spec sandbox.SandboxSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.boxes[spec.SandboxID] = newBox(spec, x.now())
 }
 
-// PlantLeftover makes an object that nobody asked for; without a time it was made now.
+// PlantLeftover makes an object that no request asked for; without a time it was made now.
 func (x *Executor) PlantLeftover(l sandbox.Leftover) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -92,7 +92,7 @@ type Executor struct {
 type box struct {
 	spec sandbox.SandboxSpec
 	obs  sandbox.Observation
-	// pooled: it was made for nobody yet.
+	// pooled: it belongs to no lease yet.
 	pooled  bool
 	files   map[string]file
 	cpu     time.Duration

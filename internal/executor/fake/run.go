@@ -113,7 +113,7 @@ func (x *Executor) end(c *command, err error) {
 	c.end(x.now(), c.out, 0, err)
 }
 
-// beginAs starts a command, which needs nobody who waits for it.
+// beginAs starts a command, which needs no waiting caller.
 func (x *Executor) beginAs(ctx context.Context, op Op, h sandbox.Handle, r sandbox.ExecRequest, c *command) error {
 	b, err := x.running(ctx, op, h)
 	if err != nil {

@@ -187,7 +187,7 @@ func (l *Log) write(w io.Writer) {
 	defer close(l.done)
 	encoder := json.NewEncoder(w)
 	put := func(r Record) {
-		if encoder.Encode(r) != nil { // nobody to tell but those who ask for the count
+		if encoder.Encode(r) != nil { // the count tells
 			l.unwritten.Add(1)
 		}
 	}

@@ -123,7 +123,7 @@ func (m *Manager) Add(s Sandbox) error {
 
 func (m *Manager) sandboxFile(id string) string { return m.path(Dir, sandboxesDir, id+".json") }
 
-// serve makes a sandbox's directory and socket. Everybody may connect: whoever sees the directory is
+// serve makes a sandbox's directory and socket. Every user may connect: a process that sees the directory is
 // the sandbox, whatever user its programs run as.
 func (m *Manager) serve(s Sandbox) error {
 	dir := m.path(SandboxDir(s.ID))

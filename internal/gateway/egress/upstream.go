@@ -92,7 +92,7 @@ func (u *Upstream) tunnel(ctx context.Context, target string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past: whoever waits returns
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past: a waiting read or write returns
 	err = u.connect(conn, target)
 	if !stop() && err == nil {
 		err = fail(ConnectFailed, ctx.Err(), "connect to %s through the upstream proxy", target)
@@ -128,7 +128,7 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 }
 
 // DialHTTP returns a connection for plain HTTP requests to a host: as Dial does, or to the upstream
-// proxy itself, since many let nobody tunnel to port 80. Errors: as Dial.
+// proxy itself, since many allow no tunnel to port 80. Errors: as Dial.
 func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
 	u := d.upstream.Load()
 	if u == nil {

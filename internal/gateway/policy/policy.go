@@ -1,5 +1,5 @@
 // Package policy decides what a sandbox may reach: which names on which ports, and which of the
-// addresses that a name resolves to. It asks nobody: no DNS, no network, no clock.
+// addresses that a name resolves to. It needs no DNS, no network and no clock.
 package policy
 
 import (

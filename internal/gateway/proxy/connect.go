@@ -63,7 +63,7 @@ func splitAuthority(authority string) (host, port string) {
 	return authority[:i], authority[i+1:]
 }
 
-// closeAll closes connections that are there. Nobody is left to be told of an error.
+// closeAll closes connections that are there. An error changes nothing any more.
 func closeAll(conns ...net.Conn) {
 	for _, c := range conns {
 		if c != nil {

@@ -32,7 +32,7 @@ const ReasonHeader = "X-Sandbox-Gateway"
 // maxAnswerHeader bounds the header of a host's answer, in bytes.
 const maxAnswerHeader = 64 << 10
 
-// arrive begins a request. A body that nobody reads is read by the server, which must come to an end.
+// arrive begins a request. The server reads an unread body itself, and must come to an end.
 func (b *box) arrive(w http.ResponseWriter, r *http.Request) {
 	requestsOf(connOf(r)).begin()
 	if hasBody(r) {

@@ -151,6 +151,6 @@ func move(to, from interface {
 		err = to.CloseWrite()
 	}
 	if err != nil {
-		_, _ = to.Close(), from.Close() // nobody is left to tell
+		_, _ = to.Close(), from.Close() // there is no other place to report it
 	}
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// timeoutMargin is what a guest gets beyond a command's own timeout to kill it and to report.
 	timeoutMargin = 20 * time.Second
-	// KillLimit bounds the killing of a command that nobody waits for any more.
+	// KillLimit bounds the killing of a command whose caller has gone.
 	KillLimit = 30 * time.Second
 )
 

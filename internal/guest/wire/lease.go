@@ -27,7 +27,7 @@ type Lease struct {
 type Ends struct {
 	// At is the moment by the clock of the engine's host.
 	At time.Time `json:"at"`
-	// Boot names the boot of the host that wrote this, and SinceBoot is the moment by its CLOCK_BOOTTIME, which nobody can
+	// Boot names the boot of the host that wrote this, and SinceBoot is the moment by its CLOCK_BOOTTIME, which no program can
 	// set. Where process 1 runs in the same boot, they count alone. Boot is "" where the writer cannot know them.
 	Boot      string        `json:"boot,omitempty"`
 	SinceBoot time.Duration `json:"since_boot,omitempty"`

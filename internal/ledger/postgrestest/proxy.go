@@ -27,7 +27,7 @@ type Proxy struct {
 // link is one connection through a proxy.
 type link struct {
 	client, server *net.TCPConn
-	// stranded: nothing is passed on any more, and nobody is told.
+	// stranded: nothing is passed on any more, without a notice.
 	stranded bool
 	// loses: the server's next answer is not passed on.
 	loses bool

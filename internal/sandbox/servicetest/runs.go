@@ -142,5 +142,5 @@ func aRunNamesWrongFields(w *world) {
 	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: "none", AgentDID: ann, ExecRequest: command("echo")})
 	w.wantError(err, sandbox.NotFound, "")
 	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("echo")})
-	w.wantError(err, sandbox.Invalid, "", "agent_did") // each would leave a state that nobody comes back to
+	w.wantError(err, sandbox.Invalid, "", "agent_did") // each would leave a state that no lease restores
 }

@@ -74,7 +74,7 @@ func changedSecretsReachLivingSandboxes(w *world) {
 	w.environment(with(secrets{"a": "1", "b": "2"}))
 	id := w.acquire(ann).SandboxID
 	w.environment(with(secrets{"b": "changed", "c": "3"}))
-	w.exec(sandbox.ExecRequest{Command: []string{"echo"}}) // whoever uses it finds them, with no loop at work
+	w.exec(sandbox.ExecRequest{Command: []string{"echo"}}) // the next use finds them, with no loop at work
 	w.wantSecrets(id, secrets{"b": "changed", "c": "3"})
 	w.environment(with(nil, "c"))
 	w.Advance(time.Second)
@@ -91,7 +91,7 @@ func secretsSurviveAStop(w *world) {
 	w.wantSecrets(l.SandboxID, nil)
 	w.environment(stops, with(secrets{"token": "hunter3"}))
 	w.Advance(time.Second)
-	w.wantSecrets(l.SandboxID, nil) // a changed secret wakes nobody
+	w.wantSecrets(l.SandboxID, nil) // a changed secret wakes no sandbox
 	must(w.Service.Wake(w.Context(), sandbox.LeaseRef{ID: l.ID}))(w)
 	w.wantSecrets(l.SandboxID, secrets{"token": "hunter3"})
 }

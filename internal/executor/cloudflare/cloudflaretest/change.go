@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 )
 
-// What somebody else does to a deployment, with the account's token and nothing of ours.
+// Changes to a deployment from outside, with the account's token and nothing of ours.
 
 // application is a container application, as far as it is changed here.
 type application struct {

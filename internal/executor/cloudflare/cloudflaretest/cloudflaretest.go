@@ -161,7 +161,7 @@ func (s *Server) run(config string) (end func()) {
 		}
 		limit := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // it may have ended
 		defer limit.Stop()
-		for range answers { // nobody waits for what it may still say
+		for range answers { // late answers have no reader
 		}
 		if err := cmd.Wait(); err != nil {
 			s.t.Errorf("the Worker's server ended with %v", err)

@@ -111,7 +111,7 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 // Doubt implements cloudflare.Deployer: nothing is kept here.
 func (d *Deployer) Doubt(string) {}
 
-// Metered implements cloudflare.Deployer: nobody counts here.
+// Metered implements cloudflare.Deployer: nothing is metered here.
 func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]sandbox.Metered, error) {
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }

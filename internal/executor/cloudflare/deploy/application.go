@@ -209,7 +209,7 @@ func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployme
 }
 
 // removeStale removes applications of our name that belong to Durable Objects that are gone, with a Worker
-// that somebody deleted: nothing can use them, and their name would not tell ours.
+// that was deleted: nothing can use them, and their name would not tell ours.
 func (d *Deployer) removeStale(ctx context.Context, s *standing) error {
 	for _, a := range slices.Clone(s.applications) {
 		if a.namespace() == s.worker.namespace {

@@ -94,7 +94,7 @@ const (
 type step struct {
 	// what says it for errors, with the object.
 	what string
-	// changes: when its answer is lost nobody knows whether it was done.
+	// changes: when its answer is lost its outcome is unknown.
 	changes bool
 	needs   Permission
 }

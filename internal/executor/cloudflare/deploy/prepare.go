@@ -17,7 +17,7 @@ import (
 )
 
 // repository is where all prepared images of an account are, so that what environments have in common is sent and
-// stored once. Each has a tag of its own for each deployment that uses it: removing that takes it from nobody else.
+// stored once. Each has a tag of its own for each deployment that uses it: removing that leaves the others alone.
 const repository = "sandbox-environments"
 
 // tagOf names an image of a deployment: by that and by what it is made of.

@@ -90,7 +90,7 @@ func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment,
 	p.Name.Value, p.Name.Present = want.Name, true
 	_, err := d.buckets.New(ctx, p)
 	var refused *refusal
-	if errors.As(err, &refused) && refused.has(codeBucketExists) { // somebody was as quick, or its list is late
+	if errors.As(err, &refused) && refused.has(codeBucketExists) { // another call was as quick, or its list is late
 		err = nil
 	}
 	s.bucket = err == nil

@@ -29,7 +29,7 @@ type images struct {
 	api     *localapi.Server
 	engine  *dockerapi.Client
 	shelled *shelled
-	name    string // what this account's images are called on the engine, nobody else's
+	name    string // what only this account's images are called on the engine
 
 	mu     sync.Mutex // guards loaded, and lets one image be loaded at a time
 	loaded map[string]string

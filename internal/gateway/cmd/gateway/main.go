@@ -31,7 +31,7 @@ import (
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // nobody is left to tell
+		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // there is no other place to report it
 		os.Exit(1)
 	}
 }

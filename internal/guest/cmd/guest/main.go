@@ -90,6 +90,6 @@ func parse(flags *flag.FlagSet, args []string) {
 }
 
 func fatal(format string, args ...any) {
-	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // nobody is left to tell
+	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // there is no other place to report it
 	os.Exit(1)
 }

@@ -49,7 +49,7 @@ type Runtime struct {
 	stdin io.WriteCloser
 	// answers closes when the program has ended.
 	answers <-chan string
-	// turn is held by the one command that is under way; nobody has it once an answer was missed.
+	// turn is held by the one command that is under way; it stays taken once an answer was missed.
 	turn chan struct{}
 }
 
@@ -69,7 +69,7 @@ func Start(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{image: cfg.Image, cmd: exec.Command("node", program, string(config)), turn: make(chan struct{}, 1)}
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for whoever runs this: Close ends it with its containers
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent: Close ends it with its containers
 	r.cmd.Stderr = cfg.Log
 	if cfg.Log == nil {
 		r.cmd.Stderr = os.Stderr
@@ -173,7 +173,7 @@ func (r *Runtime) Close() error {
 	err := r.stdin.Close()
 	limit := time.AfterFunc(commandLimit, func() { _ = r.cmd.Process.Kill() }) // it may have ended
 	defer limit.Stop()
-	for range r.answers { // nobody waits for what it may still say
+	for range r.answers { // late answers have no reader
 	}
 	return cmp.Or(r.cmd.Wait(), err)
 }
