@@ -1,8 +1,10 @@
 package reconciler_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -74,14 +76,27 @@ func (w *world) killAt(proxy faults, s step, after bool) <-chan struct{} {
 			return
 		}
 		if after {
-			// The backend does it to the end, whoever hears of it.
-			pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+			// The backend does it to the end, and its answer is lost.
+			pass(unheard{httptest.NewRecorder()}, r.WithContext(context.WithoutCancel(r.Context())))
 		}
 		w.kill()
 		close(hit)
 		panic(http.ErrAbortHandler)
 	})
 	return hit
+}
+
+// unheard takes an answer that its client does not get. A connection that the answer begins breaks at once.
+type unheard struct{ *httptest.ResponseRecorder }
+
+// Hijack implements http.Hijacker.
+func (unheard) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	far, near := net.Pipe()
+	go func() { // ends with the beginning of the answer, or the connection
+		_, _ = far.Read(make([]byte, 4<<10))
+		_ = far.Close() // never fails
+	}()
+	return near, bufio.NewReadWriter(bufio.NewReader(near), bufio.NewWriter(near)), nil
 }
 
 // live lives a life until it is over or the reconciler was killed in it.

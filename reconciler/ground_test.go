@@ -70,8 +70,8 @@ func (g onCloudflare) place(w *world, spec *sandbox.EnvironmentSpec) {
 	spec.Resources, _ = sandbox.ResourcesOf("lite")
 }
 
-// containers are those of the world's sandboxes, without what stands beside each.
-func (onCloudflare) containers(w *world) (all []string) {
+// containers are those of the world's sandboxes that run, without what stands beside each.
+func (onCloudflare) containers(w *world) []string {
 	w.Helper()
 	info, err := w.service.Ledger(w.Context())
 	if err != nil {
@@ -80,10 +80,10 @@ func (onCloudflare) containers(w *world) (all []string) {
 	return containersOf(w, info.ID)
 }
 
-// containersOf are those of a ledger's sandboxes on Cloudflare.
+// containersOf are those of a ledger's sandboxes on Cloudflare that run.
 func containersOf(w *world, ledgerID string) (all []string) {
 	w.Helper()
-	for _, name := range dockertest.Named(w, "workerd-"+cloudflare.DeploymentPrefix(ledgerID)) {
+	for _, name := range dockertest.Running(w, "workerd-"+cloudflare.DeploymentPrefix(ledgerID)) {
 		if !strings.HasSuffix(name, "-proxy") {
 			all = append(all, name)
 		}
@@ -93,7 +93,8 @@ func containersOf(w *world, ledgerID string) (all []string) {
 
 func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
 
-// left waits for a moment: the local runtime removes a container after it has said that it ended.
+// left waits for a moment: the local runtime ends a container after it has said so. It keeps one that has stopped until its
+// object has been inactive for as long as a container may be.
 func (g onCloudflare) left(w *world) string {
 	all := g.containers(w)
 	for end := time.Now().Add(10 * time.Second); len(all) > 0 && time.Now().Before(end); all = g.containers(w) {
@@ -108,7 +109,7 @@ func (onCloudflare) steps() []step {
 		{"start a sandbox", regexp.MustCompile(`^PUT` + sandboxes + `$`)},
 		{"put it to sleep", regexp.MustCompile(`^POST` + sandboxes + `/sleep$`)},
 		{"wake it", regexp.MustCompile(`^POST` + sandboxes + `/wake$`)},
-		{"run a command", regexp.MustCompile(`^POST` + sandboxes + `/run$`)},
+		{"open a channel for a command", regexp.MustCompile(`^GET` + sandboxes + `/channel$`)},
 		{"remove it", regexp.MustCompile(`^DELETE` + sandboxes + `$`)},
 	}
 }

@@ -174,7 +174,7 @@ func RemoveNamed(t testing.TB, prefix string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	defer cancel()
-	for _, name := range named(ctx, t, prefix) {
+	for _, name := range named(ctx, t, prefix, true) {
 		err := Engine(t).ContainerRemove(ctx, name, dockerapi.ContainerRemoveOptions{Force: true})
 		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
 			t.Errorf("remove container %s: %v", name, err)
@@ -185,12 +185,18 @@ func RemoveNamed(t testing.TB, prefix string) {
 // Named returns the containers whose names begin so.
 func Named(t testing.TB, prefix string) []string {
 	t.Helper()
-	return named(t.Context(), t, prefix)
+	return named(t.Context(), t, prefix, true)
 }
 
-func named(ctx context.Context, t testing.TB, prefix string) (names []string) {
+// Running returns those of them that run or are paused.
+func Running(t testing.TB, prefix string) []string {
 	t.Helper()
-	found, err := Engine(t).ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+prefix))})
+	return named(t.Context(), t, prefix, false)
+}
+
+func named(ctx context.Context, t testing.TB, prefix string, all bool) (names []string) {
+	t.Helper()
+	found, err := Engine(t).ContainerList(ctx, dockerapi.ContainerListOptions{All: all, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+prefix))})
 	if err != nil {
 		t.Errorf("list the containers called %s…: %v", prefix, err)
 	}
