@@ -201,10 +201,7 @@ func (c *carrier) recorded(id string) {
 
 // dial opens a carrier to a sandbox.
 func (w *Worker) dial(ctx context.Context, h sandbox.Handle) (c *carrier, err error) {
-	err = w.signed(func() error {
-		c, err = w.dialOnce(ctx, h)
-		return err
-	})
+	c, err = signed(w, func() (*carrier, error) { return w.dialOnce(ctx, h) })
 	if final(err) {
 		err = fmt.Errorf("%w: %w", channel.ErrGone, err)
 	}

@@ -152,25 +152,21 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 }
 
 // send sends a request and returns its answer once that is a success.
-func (w *Worker) send(ctx context.Context, r request, body []byte) (answer *http.Response, err error) {
-	err = w.signed(func() error {
-		answer, err = w.sendOnce(ctx, r, body)
-		return err
-	})
-	return answer, err
+func (w *Worker) send(ctx context.Context, r request, body []byte) (*http.Response, error) {
+	return signed(w, func() (*http.Response, error) { return w.sendOnce(ctx, r, body) })
 }
 
 // signed sends a request by try, which signs it, and once more with each other key while the Worker refuses it.
-func (w *Worker) signed(try func() error) (err error) {
+func signed[T any](w *Worker, try func() (T, error)) (answer T, err error) {
 	for range w.signer.keys.size() {
 		key := w.signer.keys.current()
-		err = try()
+		answer, err = try()
 		if _, refused := errors.AsType[*refusedError](err); !refused {
-			return err
+			return answer, err
 		}
 		w.signer.keys.refused(key)
 	}
-	return err
+	return answer, err
 }
 
 func (w *Worker) sendOnce(ctx context.Context, r request, body []byte) (*http.Response, error) {

@@ -55,11 +55,11 @@ func NeedNginx(t testing.TB) (program string) {
 // Nginx starts nginx before a server, and returns its address. It ends with end, or with the test.
 func Nginx(t testing.TB, program, server string) (url string, end func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, err := l.(*net.TCPListener).File()
+	socket, err := l.File()
 	if err != nil {
 		t.Fatal(err)
 	}
