@@ -40,6 +40,10 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, parts.close()) }()
+	run := func() error {
+		_, err := s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
+		return err
+	}
 	for round := range o.rounds + 1 {
 		if err := parts.measure(ctx); err != nil {
 			return nil, err
@@ -48,10 +52,7 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		if err != nil {
 			return nil, err
 		}
-		x, err := timed(func() error {
-			_, err := s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
-			return err
-		})
+		x, err := timed(run)
 		if err != nil {
 			return nil, err
 		}
@@ -59,11 +60,20 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			plain, ours = append(plain, p), append(ours, x)
 		}
 	}
+	// The engine still works on the end of a docker exec when it has answered, and takes time from what comes next.
+	var alone []time.Duration
+	for range 4 * o.rounds {
+		x, err := timed(run)
+		if err != nil {
+			return nil, err
+		}
+		alone = append(alone, x)
+	}
 	if _, err := s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID}); err != nil {
 		return nil, err
 	}
 	return append(parts.results(), []result{
-		atMost("a command over HTTP", milliseconds(median(ours)), "ms, p50", execTarget, "of a program that runs 1 ms"),
+		atMost("a command over HTTP, one after the other", milliseconds(median(alone)), "ms, p50", execTarget, "of a program that runs 1 ms"),
 		atMost("a command over HTTP / docker exec", median(ours).Seconds()/median(plain).Seconds(), "ratio of p50", execRatio,
 			fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(median(ours)), milliseconds(median(plain)))),
 	}...), nil
