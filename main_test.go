@@ -13,11 +13,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestMain(m *testing.M) {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Every example of a resource is applied as it is written, and what it made is imported as its page says.

@@ -10,8 +10,8 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // An end by the rules changes nothing: the exit code says so, the plan as JSON has it as a change outside of

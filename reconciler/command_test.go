@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestTooShortCleanupTTLIsRefusedBeforeAnythingIsOpened(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // NewDoctorCommand returns the command `reconciler doctor`.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // line runs a line of the shell of a session and returns what it writes.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // install is a directory with all that serve needs, and a file of settings.

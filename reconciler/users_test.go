@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot asks a real sandbox for user 0 in every way that

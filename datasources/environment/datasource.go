@@ -10,12 +10,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	resource "github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)

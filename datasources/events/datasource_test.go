@@ -3,7 +3,7 @@ package events
 import (
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestAnEventTellsWhoAskedForIt(t *testing.T) {

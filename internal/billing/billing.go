@@ -7,7 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Service is safe for concurrent use, by any number of processes on one ledger.

@@ -23,7 +23,7 @@ import (
 	"github.com/docker/cli/cli/config"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // cli is the configuration of the docker CLI of a test.

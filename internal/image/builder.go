@@ -12,7 +12,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ContextHashLabel is the label of a built image that holds its context hash.

@@ -20,7 +20,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ignoreFile names what a build does not get.

@@ -10,7 +10,7 @@ import (
 	"github.com/distribution/reference"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // DefaultDockerfile is the Dockerfile's path in the context when none is given.

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Push has the engine send name:tag to its registry and returns the digest it has there. auth is

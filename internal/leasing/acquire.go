@@ -7,7 +7,7 @@ import (
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Acquire implements sandbox.Leases. The row is written, with a claim, before the backend is

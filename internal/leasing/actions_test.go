@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // everything is what can happen in a history.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // backend is an executor and its connection. Reading the connection never waits: only reach asks the

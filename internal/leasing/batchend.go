@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A batch of all or none ends in the transaction that records that one of its leases cannot begin.

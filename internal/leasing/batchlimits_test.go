@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestBatchesNeverLeaseMoreThanAllowed lets batches, each and all or none, come at once to two engines on one ledger, on a

@@ -14,8 +14,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestADayOfABusyServer runs a reconciler for a day of its own time: hundreds of leases in many games,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // smallDisk mounts a disk of a size and returns its directory, and what makes it larger.

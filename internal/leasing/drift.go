@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Look compares one living sandbox with its backend and records what differs. It changes no

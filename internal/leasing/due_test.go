@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A ledger on PostgreSQL is timed by its server, whose clock may be hours away from the host's.

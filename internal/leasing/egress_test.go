@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestASandboxIsToldWhatItsEnvironmentLetsOut(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // endowment is what a sandbox is given once it runs for its lease: what /data begins with, and secrets.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testing.T) {

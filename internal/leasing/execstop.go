@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // underStop says of a command that its sandbox does not know, as its runErr says, whether the sandbox has stopped under it.

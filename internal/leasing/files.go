@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // WriteFiles implements sandbox.Files.

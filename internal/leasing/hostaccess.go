@@ -5,7 +5,7 @@ import (
 	"maps"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // equip is spec with what the sandbox gets of the host, which the ledger only names: it is read, and

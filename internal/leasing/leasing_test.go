@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {

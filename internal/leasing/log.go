@@ -4,7 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // about says in a line of the log which sandbox it is about, and of which lease and environment.

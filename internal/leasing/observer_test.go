@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // diary is an observer that writes down what it is told.

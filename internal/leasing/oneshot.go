@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // surveyPace is the pace of surveys: what is not known better ends when one has seen it last.

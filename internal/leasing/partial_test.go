@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestAnEnvironmentThatDoesNotAnswerHidesNoOther: its sandboxes are unknown, and those of the others are looked at.

@@ -7,7 +7,7 @@ import (
 	"maps"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A warm pool's sandboxes are rows without a lease. They are spawned, put to sleep at once unless the pool runs, end by

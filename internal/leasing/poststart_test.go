@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // begins has an environment's sandboxes begin with commands, each of them given as one line.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Secrets belong to an environment and lie in the ledger sealed. A sandbox has none while it waits in

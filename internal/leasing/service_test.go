@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 )
 
 // databases have the URLs of ledgers that do not exist yet.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // join makes a command one of its session: it begins with the session's variables and directory, and what

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // settle records a step's outcome if its claim still holds; a late answer changes nothing. It

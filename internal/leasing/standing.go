@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.

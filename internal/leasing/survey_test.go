@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace a sample of each minute is kept, beside another loop on the

@@ -5,7 +5,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // status derives a lease's status from what is wanted, what was seen, and the time: a lease whose

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // witness keeps a ledger and the instances of one backend in step: each time this program connects, and at each survey, it compares the

@@ -5,7 +5,7 @@ package ledger
 import (
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 var processStart = time.Now()

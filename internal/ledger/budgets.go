@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
 func (repo Accounting) BudgetEnvironments() ([]Environment, error) {

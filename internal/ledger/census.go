@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // SandboxCount counts the sandboxes of one kind.

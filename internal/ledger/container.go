@@ -3,7 +3,7 @@ package ledger
 import (
 	"maps"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Container is what a sandbox's container is made with. It stays as it is for the sandbox's life, whatever lease the

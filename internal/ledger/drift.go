@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // SeeDrift records a difference: a new finding, or one more look at an open one. It returns the
 // finding and whether it is new.

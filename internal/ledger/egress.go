@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // EgressCursor is a row of egress_cursors: how far the log of an environment's gateway is in the events.
 type EgressCursor struct {

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // ClaimEnvironment gives a claim on an environment, which has none that holds.
 func (tx *Tx) ClaimEnvironment(id, claim string, until Time) error {

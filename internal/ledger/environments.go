@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Environment returns an environment, nil when there is none of that id.

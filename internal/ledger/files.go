@@ -12,7 +12,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // parts are the suffixes of an embedded ledger's files while it is open. The last two are the write-ahead log and its index.

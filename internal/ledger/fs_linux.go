@@ -3,7 +3,7 @@ package ledger
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // freeBytes returns how much room a file system has left for anybody.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Fault is what can be wrong with a ledger while it is open.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestNoStatementOfALeaseReadsItsHistory asks for the plan of every statement with which leases are acquired, read,

@@ -1,7 +1,7 @@
 package ledger
 
 import (
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // What commands have written and what sessions have recorded is counted as it is kept: how much each lease, each

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // Meter says how much of a sandbox's CPU time is counted. Backends count it from the last start of a sandbox.
 type Meter struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 //go:embed migrations

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // PoolSandboxes returns the sandboxes that wait in an environment's warm pool, or are being made for
 // it or taken from it, the longest waiting first.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // An open store shows that its process lives: on SQLite by a lock on a file beside the ledger, on PostgreSQL by an

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // Sandbox is a row of sandboxes: one generation of a lease, or a sandbox that waits in a warm pool.
 //

@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Sandbox returns a sandbox, or what is left of a retired one; nil when there never was one of that id.

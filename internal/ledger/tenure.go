@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // Tenure says which generation of which lease a sandbox is, and since when. A sandbox that leaves a warm pool gets
 // another one as a whole.

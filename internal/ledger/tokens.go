@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Token is a row of tokens: a bearer token without its text.

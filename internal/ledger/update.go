@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A row changes within Update, which reads it, changes it and stores it once. So code that changes a row cannot forget to

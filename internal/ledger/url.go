@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/url"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const urlForms = "write it as sqlite:///absolute/path/ledger.db or postgres://user@host/database"

@@ -3,7 +3,7 @@ package ledger
 import (
 	"gorm.io/gorm/clause"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A witness is a number that the ledger leaves on a backend instance (sandbox.Witnesser). The ledger issues the next

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"runtime/debug"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // maxBatch bounds one commit, so that the first of a burst does not wait for all of it.

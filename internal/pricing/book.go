@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Cloudflare returns the list prices of Cloudflare Containers. CPU is billed as used, memory and

@@ -3,7 +3,7 @@ package pricing
 import (
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // DaysPerMonth is the length of the month that estimates are made for.

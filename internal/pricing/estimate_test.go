@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // The worked example that this project began with: 8 agents, 4 hours a day, 30 days, basic

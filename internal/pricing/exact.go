@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // exact is an amount without rounding or limit, never negative.

@@ -3,7 +3,7 @@ package pricing
 import (
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Platform holds the list prices of what Cloudflare bills for what stands before each sandbox: a request to the

@@ -18,7 +18,7 @@ package pricing
 import (
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Cost returns the gross cost, at list price, of one sandbox of size r that was awake and asleep

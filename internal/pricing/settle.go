@@ -1,6 +1,6 @@
 package pricing
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // Volume is how much of each resource an account used in a month, while awake.
 type Volume struct {

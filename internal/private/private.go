@@ -4,7 +4,7 @@ package private
 import (
 	"io/fs"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Check returns an error unless only the owner of a file has access to it. holds names the content: "keys".

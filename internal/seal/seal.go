@@ -27,7 +27,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (

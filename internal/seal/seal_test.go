@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func keyFile(t *testing.T) string { return filepath.Join(t.TempDir(), "ledger.db.key") }

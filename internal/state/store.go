@@ -22,7 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // decoderMemory bounds what reading an archive takes, in bytes: several times the encoder's window.

@@ -5,7 +5,7 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const estimate = "estimated_monthly_cost_usd"

@@ -7,7 +7,7 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Markdown returns the summary of a plan: one table each of costs, of what drifted, of open

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func summarize(t *testing.T, plan string) (string, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // World is one test's ledger, and the engine that it works with.

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // scoped is the service as one token may use it: every call is checked against the token's

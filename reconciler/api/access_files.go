@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func (s scoped) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func (s scoped) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox.ProcessSpec) (sandbox.Process, error) {

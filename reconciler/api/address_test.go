@@ -4,9 +4,9 @@ import (
 	"net"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestAddressesAreBelievedOfTrustedProxiesOnly(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Limits of what a request carries, in bytes. The first two bound what is held in memory.

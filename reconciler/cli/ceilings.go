@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const ceilingHelp = "`name=value` that the token may ask for, where --environment limits it, such as network=full, memory_mb=8192, runtimes=runsc or root " +

@@ -4,7 +4,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // How a terminal shows a cell. All are of one length, which keeps columns aligned: a table counts them as text.

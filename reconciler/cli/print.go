@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // print shows a value as JSON, or as the table that fill makes.

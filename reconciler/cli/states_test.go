@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestStatesAreShownAndDeleted(t *testing.T) {

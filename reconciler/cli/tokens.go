@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // credentials is how commands that manage credentials reach them: in a ledger, or over a reconciler.

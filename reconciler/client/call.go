@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // maxProblem bounds what is read of an error reply, in bytes.

@@ -6,10 +6,8 @@
 // bounded number of times, as long as Retry-After says. A command, and an environment that must not
 // yet exist, are sent once: when their answer is lost, the error is UnknownOutcome.
 //
-// The types of requests and answers are the domain's, under the names in types.go.
+// The types of requests and answers are those of package sandbox.
 package client
-
-//go:generate go run ../../scripts/client-types ../../internal/sandbox types.go
 
 import (
 	"context"
@@ -22,7 +20,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Config says which reconciler a client asks.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Exec implements sandbox.Leases. It is sent once: a lost answer is UnknownOutcome, and with an ID the

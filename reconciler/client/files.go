@@ -5,8 +5,8 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // WriteFiles implements sandbox.Files. It streams, and is sent once.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Sweep implements sandbox.Maintenance.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // actionTimeout bounds how long an action is waited for. What it has begun goes on without.

@@ -3,7 +3,7 @@ package dashboard
 import (
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // findingsPerPage is how many findings a page lists, the newest.

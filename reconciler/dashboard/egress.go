@@ -3,7 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // attemptsPerPage is how many events of egress a page lists.

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // functions are what templates call.

@@ -4,7 +4,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (

@@ -3,7 +3,7 @@ package dashboard
 import (
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // leasesPerPage is how many leases a page lists.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // followed is a page that follows: changes gets one for each change that it was told of, and is closed when it

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestUnderLoad: with many leases a page is as large and comes as fast as with few, and with many pages open all of

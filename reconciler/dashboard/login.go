@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // The names of the cookie that holds a log-in's id. The first is the one over TLS: a browser takes a name with

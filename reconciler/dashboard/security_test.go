@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {

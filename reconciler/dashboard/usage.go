@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // usageRefresh is how often the page of a lease's usage is read again. Each time the sandbox is looked at.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // dispatcher hands the due sandboxes of one backend to its workers. Each backend has its own: steps that hang

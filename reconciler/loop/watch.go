@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // watcher keeps one backend's connection and looks at what changes there.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // counted is a source whose census is a function's, with one backend.

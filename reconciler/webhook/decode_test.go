@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const goodCondition = `{"type":"agent.death","timestamp":"2026-08-01T12:00:00.5Z","data":{"environment_id":"rpg-1","agent_did":"did:plc:abc","generation":2,"reason":"dragon"}}`

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // minToken is the shortest token accepted, in characters: 24 of base64 carry 144 bits.

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func flattenDrift(drift []sandbox.DriftFinding) types.List {

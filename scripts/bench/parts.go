@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // parts measures what a command over HTTP consists of, each by itself, so that it shows what no reconciler can avoid.

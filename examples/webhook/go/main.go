@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func main() {
@@ -25,10 +26,10 @@ func main() {
 	fmt.Printf("%s, %d leases ended\n", receipt.Status, receipt.Matched)
 }
 
-func finish(ctx context.Context, environment string) (client.Receipt, error) {
+func finish(ctx context.Context, environment string) (sandbox.Receipt, error) {
 	secret, err := webhook.ParseSecret(os.Getenv("SANDBOX_WEBHOOK_SECRET"))
 	if err != nil {
-		return client.Receipt{}, err
+		return sandbox.Receipt{}, err
 	}
 	// The client sends a message again, under its id and signed anew, until it is stored.
 	c, err := client.New(client.Config{
@@ -38,15 +39,15 @@ func finish(ctx context.Context, environment string) (client.Receipt, error) {
 		},
 	})
 	if err != nil {
-		return client.Receipt{}, err
+		return sandbox.Receipt{}, err
 	}
 	defer func() { _ = c.Close() }()
-	return c.Deliver(ctx, client.Delivery{
+	return c.Deliver(ctx, sandbox.Delivery{
 		ID: "msg_" + rand.Text(),
-		Condition: client.Condition{
+		Condition: sandbox.Condition{
 			Type:      "game.finished",
 			Timestamp: time.Now(),
-			Data:      client.ConditionData{EnvironmentID: environment},
+			Data:      sandbox.ConditionData{EnvironmentID: environment},
 		},
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Export returns what lies in /data, as sandbox.Exporter has it: what was saved of it, after it has been saved

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // testData is what becomes of /data: nothing else outlives a container.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // The names of a Worker's bindings, as worker/src/env.ts has them.

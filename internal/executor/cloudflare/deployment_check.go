@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // maxName is the longest name of a Worker that has a workers.dev route, in characters: one label of a host name.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // keyring holds the keys that one deployment may accept. While keys are rotated a Worker accepts two:

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Limits are what the Worker ends and rests a sandbox by when no reconciler does, from its last use on. Zero

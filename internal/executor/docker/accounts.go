@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/accounts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Programs ask /etc/passwd who they are. An image's file cannot name a user that follows from the sandbox's id. So the

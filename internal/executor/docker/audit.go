@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Audit implements sandbox.Auditor by the rules of auditRules; gateways and relays have their own. All keep processRules.

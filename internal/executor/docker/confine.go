@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // oomScore makes the kernel, when the host itself runs out of memory, end sandboxes before the

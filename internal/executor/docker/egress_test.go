@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // restricted is an environment with a gateway, and an outside of its own: a container, whose address

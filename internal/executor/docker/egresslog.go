@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // EgressLogs implements sandbox.EgressLogger.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Labels of everything that this package makes. An engine cannot change a label, so they hold

@@ -10,7 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A sandbox whose network is full is on a bridge of its own, with a subnet out of a configured pool:

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Check implements sandbox.Provisioner: it looks at what can be known before the first sandbox.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // TestAnEnforcedDiskLimitIsAskedOfTheVolumes stands in for an engine with quotas: it notes the sizes that

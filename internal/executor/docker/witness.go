@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // An engine's id is no identity: Engine 20.10 keeps it in a file that every clone of a machine has. The witness of a

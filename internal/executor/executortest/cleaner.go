@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func testCleaner(t *testing.T, cfg Config) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func testNetwork(t *testing.T, cfg Config) {

@@ -3,7 +3,7 @@ package executortest
 import (
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func testSecrets(t *testing.T, cfg Config) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // auditRule is the one rule of a backend in memory.

@@ -3,7 +3,7 @@ package fake
 import (
 	"context"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Leftovers implements sandbox.Executor.

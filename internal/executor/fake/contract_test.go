@@ -6,7 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestContract(t *testing.T) {

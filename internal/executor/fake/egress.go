@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // egressPage is how many lines are read at once.

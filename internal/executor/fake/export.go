@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // dataDir is what an export reads.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const configFile = "/workspace/config.json"

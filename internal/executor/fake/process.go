@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // The processes that a box can run, beside its commands:

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // command is one that was run in a box, and that the box remembers until it is stopped.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // line runs a line of a shell that knows export, unset, cd, pwd, echo, exit and sleep, joined by "&&" or ";",

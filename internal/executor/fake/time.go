@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // KeepTime makes sandboxes rest and end by their limits, with so much grace, as sandbox.Capabilities.KeepsTime has it.

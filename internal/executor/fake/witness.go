@@ -4,7 +4,7 @@ import (
 	"context"
 	"maps"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 var _ sandbox.Witnesser = (*Executor)(nil)

@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // names is a DNS whose answers can change with each question.

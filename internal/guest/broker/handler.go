@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // broker carries out operations.

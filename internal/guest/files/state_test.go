@@ -18,8 +18,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const stateLimit = 1 << 20

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // CopyTo implements sandbox.Runner. What was unpacked before a refused entry stays.

@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (

@@ -1,6 +1,6 @@
 package wire
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // TokenPage is a list of tokens.
 type TokenPage struct {

@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // CreateSession is the body of a request for a session.

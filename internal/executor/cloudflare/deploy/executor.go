@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // EnvAccount, EnvToken and EnvURL are the environment variables that Cloudflare's own tools take an account's

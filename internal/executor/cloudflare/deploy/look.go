@@ -7,7 +7,7 @@ import (
 	"github.com/cloudflare/cloudflare-go/v7/workers"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // standing is what there is of a deployment.

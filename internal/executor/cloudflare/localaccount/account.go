@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi/miniflare"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ID is the id of every account that there is on one's own machine.

@@ -13,7 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 //go:embed shell/main.go

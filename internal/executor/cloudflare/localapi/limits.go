@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after so many calls with a

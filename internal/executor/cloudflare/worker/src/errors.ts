@@ -1,4 +1,4 @@
-// Failures as the executor knows them: a code, and a reason that refines it (internal/sandbox/errors.go).
+// Failures as the executor knows them: a code, and a reason that refines it (sandbox/errors.go).
 
 export type Code = "invalid" | "not_found" | "conflict" | "capacity_exceeded" | "unauthenticated" | "unavailable" | "unknown_outcome" | "failed" | "internal";
 

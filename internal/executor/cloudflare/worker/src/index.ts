@@ -13,7 +13,7 @@
 //   GET    …/data                                         what lies in /data, as a tar stream
 //   GET    …/periods                                      when it ran, also once it was killed
 //
-// Answers are JSON; those that are no success hold code, reason and message as internal/sandbox/errors.go has them.
+// Answers are JSON; those that are no success hold code, reason and message as sandbox/errors.go has them.
 
 import { Copy } from "./copy";
 import type { Env } from "./env";

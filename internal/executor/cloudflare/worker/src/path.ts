@@ -8,7 +8,7 @@ export interface Path {
   verb: string;
 }
 
-// Ids are those that internal/sandbox issues. No other case is taken: it would lead to another Durable Object.
+// Ids are those that package sandbox issues. No other case is taken: it would lead to another Durable Object.
 const pattern = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/sandboxes\/([a-z2-7]{26})(?:\/([a-z]+))?$/;
 
 // ofLedger is what is asked about all sandboxes of a ledger.

@@ -1,0 +1,273 @@
+package servicetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+var reportTests = []test{
+	{"LedgerIsIdentified", ledgerIsIdentified},
+	{"EventsHaveNoGaps", eventsHaveNoGaps},
+	{"EventFilterIsChecked", eventFilterIsChecked},
+	{"LatestEventsComeFirst", latestEventsComeFirst},
+	{"EventsAreFilteredByType", eventsAreFilteredByType},
+	{"EventsAreFollowed", eventsAreFollowed},
+	{"CostsAddUp", costsAddUp},
+	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
+}
+
+func ledgerIsIdentified(w *world) {
+	info := must(w.Service.Ledger(w.Context()))(w)
+	again := must(w.Service.Ledger(w.Context()))(w)
+	if len(info.ID) != sandbox.LedgerIDLength || again.ID != info.ID || info.PriceBooks[sandbox.Docker].Name == "" {
+		w.Errorf("the ledger is %+v", info)
+	}
+}
+
+func eventsHaveNoGaps(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	w.exec(sandbox.ExecRequest{Command: []string{"echo"}})
+	must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annsLease}}))(w)
+	l = must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: l.Generation}))(w)
+
+	filter := sandbox.EventFilter{SandboxID: l.SandboxID}
+	all := must(w.Service.ListEvents(w.Context(), filter))(w)
+	var kinds []sandbox.EventType
+	for i, e := range all {
+		kinds = append(kinds, e.Type)
+		if e.Sequence != int64(i+1) || e.SandboxID != l.SandboxID || e.LeaseID != annsLease || e.Generation != 1 || e.EnvironmentID != game {
+			w.Errorf("event %d is %+v", i, e)
+		}
+		if i > 0 && (e.ID <= all[i-1].ID || e.At.Before(all[i-1].At)) {
+			w.Errorf("event %+v follows %+v", e, all[i-1])
+		}
+	}
+	want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventExecStarted, sandbox.EventExecFinished,
+		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted}
+	if !slices.Equal(kinds, want) {
+		w.Errorf("the events are %q, want %q", kinds, want)
+	}
+	if l.LastSequence != int64(len(all)) {
+		w.Errorf("the lease's last sequence is %d of %d", l.LastSequence, len(all))
+	}
+	for from := range all {
+		filter.FromSequence = int64(from)
+		if got := must(w.Service.ListEvents(w.Context(), filter))(w); len(got) != len(all)-from || got[0].ID != all[from].ID {
+			w.Errorf("from sequence %d there are %d events", from, len(got))
+		}
+	}
+	var paged []sandbox.Event
+	for page := (sandbox.EventFilter{EnvironmentID: game, Limit: 3}); ; {
+		got := must(w.Service.ListEvents(w.Context(), page))(w)
+		paged = append(paged, got...)
+		if len(got) < page.Limit {
+			break
+		}
+		page.AfterID = got[len(got)-1].ID
+	}
+	if whole := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w); len(paged) != len(whole) || len(whole) != len(all)+1 {
+		w.Errorf("by pages there are %d events, at once %d, of the sandbox %d and of the environment 1", len(paged), len(whole), len(all))
+	}
+}
+
+func latestEventsComeFirst(w *world) {
+	w.environment()
+	w.acquire(ann)
+	all := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w)
+	var back []sandbox.Event
+	for f := (sandbox.EventFilter{EnvironmentID: game, Latest: true, Limit: 2}); ; {
+		page := must(w.Service.ListEvents(w.Context(), f))(w)
+		back = append(back, page...)
+		if len(page) < f.Limit {
+			break
+		}
+		f.BeforeID = page[len(page)-1].ID
+	}
+	slices.Reverse(back)
+	if len(all) < 3 || !slices.EqualFunc(all, back, func(a, b sandbox.Event) bool { return a.ID == b.ID }) {
+		w.Errorf("backwards there are %+v, forwards %+v", back, all)
+	}
+	err := w.Service.FollowEvents(w.Context(), sandbox.EventFilter{Latest: true}, func(sandbox.Event) error { return nil })
+	w.wantError(err, sandbox.Invalid, "", "latest")
+}
+
+func eventFilterIsChecked(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	for _, c := range []struct {
+		filter sandbox.EventFilter
+		code   sandbox.Code
+		reason sandbox.Reason
+		fields []string
+	}{
+		{sandbox.EventFilter{FromSequence: 1}, sandbox.Invalid, "", []string{"from_sequence"}},
+		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: 99}, sandbox.Invalid, "", nil},
+		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: -1}, sandbox.Invalid, "", nil},
+		{sandbox.EventFilter{Latest: true, AfterID: 1}, sandbox.Invalid, "", []string{"latest"}},
+		{sandbox.EventFilter{BeforeID: 1}, sandbox.Invalid, "", []string{"before_id"}},
+		{sandbox.EventFilter{SandboxID: "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, sandbox.NotFound, sandbox.ReasonSandboxNotFound, nil},
+	} {
+		_, err := w.Service.ListEvents(w.Context(), c.filter)
+		w.wantError(err, c.code, c.reason, c.fields...)
+		err = w.Service.FollowEvents(w.Context(), c.filter, func(sandbox.Event) error { return nil })
+		w.wantError(err, c.code, c.reason, c.fields...)
+	}
+}
+
+func eventsAreFilteredByType(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	for _, c := range []struct {
+		kind string
+		want []sandbox.EventType
+	}{
+		{"sandbox.ready", []sandbox.EventType{sandbox.EventReady}},
+		{"sandbox.*", []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady}},
+		{"sandbox", nil},
+		{"egress.*", nil},
+	} {
+		for _, f := range []sandbox.EventFilter{{Type: c.kind}, {Type: c.kind, SandboxID: l.SandboxID}, {Type: c.kind, EnvironmentID: game}} {
+			var got []sandbox.EventType
+			for _, e := range must(w.Service.ListEvents(w.Context(), f))(w) {
+				got = append(got, e.Type)
+			}
+			if !slices.Equal(got, c.want) {
+				w.Errorf("of type %q there are %v, want %v", c.kind, got, c.want)
+			}
+		}
+	}
+}
+
+func eventsAreFollowed(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	defer cancel()
+	var sequences []int64
+	released := make(chan error, 1)
+	enough := errors.New("enough")
+	err := w.Service.FollowEvents(ctx, sandbox.EventFilter{SandboxID: l.SandboxID}, func(e sandbox.Event) error {
+		sequences = append(sequences, e.Sequence)
+		switch e.Type {
+		case sandbox.EventReady: // now that all that is stored has come, something new happens
+			go func() {
+				_, err := w.Service.Release(ctx, sandbox.LeaseRef{ID: annsLease})
+				released <- err
+			}()
+		case sandbox.EventDeleted:
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		w.Errorf("following ended with %v", err)
+	}
+	if !slices.Equal(sequences, []int64{1, 2, 3, 4, 5, 6}) {
+		w.Errorf("the sequences are %v", sequences)
+	}
+	if err := <-released; err != nil {
+		w.Error(err)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	err = w.Service.FollowEvents(stopped, sandbox.EventFilter{SandboxID: l.SandboxID}, func(sandbox.Event) error {
+		stop()
+		return nil
+	})
+	if err == nil {
+		w.Error("stopped, following ended without an error")
+	}
+}
+
+func costsAddUp(w *world) {
+	w.environment()
+	w.acquire(ann)
+	w.acquire(bob)
+	w.Advance(2 * time.Hour)
+	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.Advance(time.Hour)
+	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.acquire(ann)
+	w.Advance(15 * time.Hour) // over midnight
+
+	report := must(w.Service.Costs(w.Context(), sandbox.CostQuery{}))(w)
+	if len(report.Rows) != 2 || !report.AsOf.Equal(w.Now()) || report.PriceBooks[sandbox.Docker].Name == "" {
+		w.Fatalf("the report is %+v", report)
+	}
+	row := report.Rows[slices.IndexFunc(report.Rows, func(r sandbox.CostRow) bool { return r.AgentDID == ann })]
+	if row.LeaseID != annsLease || row.Generations != 2 || !near(row.AwakeSeconds, 17*3600) || !near(row.AsleepSeconds, 3600) {
+		w.Errorf("ann's row is %+v", row)
+	}
+	if report.Total.Gross <= 0 || report.Total.Shadow.Gross <= 0 {
+		w.Errorf("it cost %s, on Cloudflare %s", report.Total.Gross, report.Total.Shadow.Gross)
+	}
+	groups := map[sandbox.CostGroup]int{sandbox.CostByLease: 2, sandbox.CostByAgent: 2, sandbox.CostByEnvironment: 1, sandbox.CostByDay: 2, sandbox.CostByMonth: 1}
+	for group, rows := range groups {
+		r := must(w.Service.Costs(w.Context(), sandbox.CostQuery{EnvironmentID: game, GroupBy: group}))(w)
+		var sum, owed sandbox.Amounts
+		for _, row := range r.Rows {
+			sum = sum.Plus(row.Amounts)
+		}
+		for _, a := range r.Accounts {
+			owed = owed.Plus(a.Amounts)
+		}
+		if len(r.Rows) != rows || sum != r.Total.Amounts || owed != r.Total.Amounts || !near(float64(sum.Net), float64(report.Total.Net)) {
+			w.Errorf("by %s: %d rows of %+v, total %+v, the accounts owe %+v; in all %+v", group, len(r.Rows), sum, r.Total.Amounts, owed, report.Total.Amounts)
+		}
+	}
+	a := report.Accounts[0]
+	if len(report.Accounts) != 1 || a.Backend != sandbox.Docker || a.PriceBook != report.PriceBooks[sandbox.Docker].Name ||
+		a.PlanFee != report.PriceBooks[sandbox.Docker].PlanMonth || len(a.Lines) != 4 || a.Shadow.PlanFee != 5*sandbox.USD {
+		w.Errorf("the accounts are %+v", report.Accounts)
+	}
+	half := must(w.Service.Costs(w.Context(), sandbox.CostQuery{AgentDID: bob, From: w.Now().Add(-time.Hour), To: w.Now().Add(-30 * time.Minute)}))(w)
+	if !near(half.Total.AwakeSeconds, 1800) || half.Total.PlanFee <= 0 || half.Total.PlanFee >= a.PlanFee {
+		w.Errorf("half an hour is %+v", half.Total)
+	}
+	if l := w.lease(bob); l.Cost == 0 {
+		w.Error("the lease shows no cost")
+	}
+	_, err := w.Service.Costs(w.Context(), sandbox.CostQuery{GroupBy: "colour"})
+	w.wantError(err, sandbox.Invalid, "", "group_by")
+}
+
+// near allows for the rounding of nano-dollars and microseconds.
+func near(got, want float64) bool { return math.Abs(got-want) <= 10+want/1e6 }
+
+func vanishedSandboxIsDrift(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	w.acquire(bob)
+	w.Remove(l.SandboxID)
+	seen := must(w.Service.ObserveLease(w.Context(), annsLease))(w)
+	w.wantLease(seen, 1, sandbox.LeaseExpired, sandbox.EndedByVanished) // until what else it had is gone too
+	w.Advance(time.Second)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByVanished)
+	findings := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game}))(w)
+	if len(findings) != 1 || findings[0].Kind != sandbox.DriftVanished || findings[0].LeaseID != annsLease || findings[0].SandboxID != l.SandboxID || findings[0].Instance == "" {
+		w.Errorf("the findings are %+v", findings)
+	}
+	for _, f := range []sandbox.DriftFilter{{LeaseID: annsLease, Kind: sandbox.DriftVanished}, {Status: findings[0].Status()}} {
+		if same := must(w.Service.ListDrift(w.Context(), f))(w); len(same) != 1 {
+			w.Errorf("%+v lists %+v", f, same)
+		}
+	}
+	_, err := w.Service.ListDrift(w.Context(), sandbox.DriftFilter{Kind: "moved", Status: "closed"})
+	w.wantError(err, sandbox.Invalid, "", "kind", "status")
+	other := sandbox.DriftOpen
+	if findings[0].Status() == other {
+		other = sandbox.DriftResolved
+	}
+	for _, f := range []sandbox.DriftFilter{{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}, {Kind: sandbox.DriftChanged}, {Status: other}} {
+		if none := must(w.Service.ListDrift(w.Context(), f))(w); len(none) != 0 {
+			w.Errorf("%+v lists %+v", f, none)
+		}
+	}
+	w.wantLease(must(w.Service.ObserveLease(w.Context(), sandbox.LeaseID(bob, game)))(w), 1, sandbox.LeaseActive, "")
+	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "")
+}
