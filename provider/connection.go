@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
@@ -103,7 +104,7 @@ func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io
 	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
 		keys = seal.InFile(file, true)
 	}
-	executors := []sandbox.Executor{executor}
+	executors := []driver.Executor{executor}
 	if c.settings.cloudflare.AccountID != "" {
 		c.settings.cloudflare.Logger, c.settings.cloudflare.Engine = c.log, c.Engine
 		account, err := deploy.NewExecutor(c.settings.cloudflare, keys)

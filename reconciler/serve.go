@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
@@ -322,7 +323,7 @@ func running(ctx context.Context, work func(context.Context)) (stop func()) {
 }
 
 // executors returns those of the backends there are, also beside an error. Their owner closes them.
-func (c Config) executors(keys *seal.Keys) (all []sandbox.Executor, err error) {
+func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 	local, err := docker.New(c.Docker)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,5 @@
 package sandbox
 
-import "context"
-
 // Verdict is what an audit says of one rule.
 type Verdict string
 
@@ -26,14 +24,6 @@ type AuditCheck struct {
 	Verdict Verdict `json:"verdict" enum:"pass,finding,inapplicable"`
 	// Detail says what was found, or why the rule does not apply.
 	Detail string `json:"detail,omitempty"`
-}
-
-// Auditor inspects how sandboxes are shut in, as they are now and not as they were asked for.
-type Auditor interface {
-	// Audit holds every sandbox with the ledger's label on this instance, and what sandboxes go out
-	// through, against every rule for it. It starts
-	// and changes nothing.
-	Audit(ctx context.Context, ledgerID string) ([]AuditCheck, error)
 }
 
 // AuditRequest asks for an audit.

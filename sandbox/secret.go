@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,15 +31,6 @@ func (s Secret) GoString() string { return s.String() }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 var secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$`)
-
-// SecretBearer brings secrets into sandboxes.
-type SecretBearer interface {
-	// PutSecrets makes the secrets given the only ones in SecretsDir of a sandbox that is awake. Each
-	// appears whole, in place of an older one; putting the same again does no harm.
-	// They lie in memory: a sandbox that was stopped has none. Errors: NotFound, Conflict with
-	// ReasonInvalidState (asleep), Failed.
-	PutSecrets(ctx context.Context, h Handle, secrets map[string]Secret) error
-}
 
 // WithDefaults returns the request with every default filled in, and every secret named that it has
 // a value for.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -59,7 +60,7 @@ func figuresOfLedger(u ledger.Usage) figures {
 	return figures{u.CPU.Duration().D().Seconds(), float64(u.Memory) / 1000, float64(u.Disk) / 1000}
 }
 
-func figuresOfBackend(m sandbox.Metered) figures {
+func figuresOfBackend(m driver.Metered) figures {
 	return figures{m.CPU.Seconds(), m.MemoryMBSeconds, m.DiskMBSeconds}
 }
 
@@ -70,7 +71,7 @@ func usageField(environmentID string) string { return "usage of environment " + 
 // CompareUsage compares the ledger's usage of the last days on an instance with what its backend has counted by a meter of
 // its own. A difference beyond the tolerance is a finding; no cost changes. It may run at any time, in any number of
 // processes. Errors: Forbidden when the credentials do not allow to read the meter.
-func (b *Service) CompareUsage(ctx context.Context, m sandbox.Meter, backend sandbox.Backend, instance string) error {
+func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sandbox.Backend, instance string) error {
 	var (
 		days stretch
 		envs []ledger.Environment
@@ -136,14 +137,14 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 
 // reconcileEnvironment compares one environment. The day on which it was made is left out: there may have been another
 // one of its name.
-func (b *Service) reconcileEnvironment(ctx context.Context, m sandbox.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
+func (b *Service) reconcileEnvironment(ctx context.Context, m driver.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
 	days.from = max(days.from, midnight(env.CreatedAt).Add(oneDay))
 	if days.from >= days.to {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
 	defer cancel()
-	list, err := m.Metered(bounded, sandbox.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}, days.from.Time(), days.to.Time())
+	list, err := m.Metered(bounded, driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}, days.from.Time(), days.to.Time())
 	if err != nil {
 		return err
 	}

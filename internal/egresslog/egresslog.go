@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -33,9 +34,9 @@ const (
 // Source is where gateways keep their logs.
 type Source interface {
 	// EgressLogs returns the environments of a ledger whose gateways have a log.
-	EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error)
+	EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error)
 	// EgressLog returns lines after a position, none at the end of the log.
-	EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error)
+	EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error)
 }
 
 // Collector records the logs of gateways. It is safe for concurrent use, by any number of processes on one ledger.
@@ -58,7 +59,7 @@ func (c *Collector) Collect(ctx context.Context, from Source, instance string) e
 	if err != nil {
 		return err
 	}
-	return parallel.Each(readers, refs, func(ref *sandbox.EnvironmentRef) error {
+	return parallel.Each(readers, refs, func(ref *driver.EnvironmentRef) error {
 		for more := ref.Instance == instance; more && ctx.Err() == nil; {
 			var err error
 			if more, err = c.collect(ctx, from, *ref); err != nil {
@@ -70,7 +71,7 @@ func (c *Collector) Collect(ctx context.Context, from Source, instance string) e
 }
 
 // collect records a part of a gateway's log, and reports whether there may be more.
-func (c *Collector) collect(ctx context.Context, from Source, ref sandbox.EnvironmentRef) (more bool, err error) {
+func (c *Collector) collect(ctx context.Context, from Source, ref driver.EnvironmentRef) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var cursor ledger.EgressCursor
@@ -101,7 +102,7 @@ func (c *Collector) collect(ctx context.Context, from Source, ref sandbox.Enviro
 }
 
 // record records the lines that are not recorded yet.
-func (c *Collector) record(tx *ledger.Tx, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
+func (c *Collector) record(tx *ledger.Tx, ref driver.EnvironmentRef, lines []sandbox.EgressRecord) error {
 	cursor, err := tx.EgressCursor(ref.Instance, ref.EnvironmentID)
 	if err != nil {
 		return err
@@ -152,7 +153,7 @@ func sandboxesOf(lines []sandbox.EgressRecord) (ids []string) {
 }
 
 // recordSandbox records one sandbox's lines. Those of a sandbox that the ledger has purged are dropped.
-func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref sandbox.EnvironmentRef, lines []sandbox.EgressRecord) error {
+func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref driver.EnvironmentRef, lines []sandbox.EgressRecord) error {
 	s, err := tx.Sandbox(id)
 	if err != nil || s == nil || s.Retired != nil || s.EnvironmentID != ref.EnvironmentID {
 		return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -226,7 +227,7 @@ func newMonth(t *testing.T, now time.Time) *month {
 	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: func() time.Time { return now }}); err != nil {
 		t.Fatal(err)
 	}
-	if m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []sandbox.Executor{fake.New("engine", nil)}}); err != nil {
+	if m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []driver.Executor{fake.New("engine", nil)}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -300,12 +301,12 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 }
 
 // spec is everything the backend needs to make a sandbox.
-func (e *Engine) spec(s *ledger.Sandbox) sandbox.SandboxSpec {
+func (e *Engine) spec(s *ledger.Sandbox) driver.SandboxSpec {
 	var config []byte
 	if !pooled(s) {
 		config = configFile(s)
 	}
-	return sandbox.SandboxSpec{
+	return driver.SandboxSpec{
 		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), AsOf: e.store.Now(), Config: config,

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -28,7 +29,7 @@ func warmAcquire(b *testing.B, url string) {
 		b.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", nil)}})
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", nil)}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -352,7 +353,7 @@ func (m *machine) stop() {
 		m.Skip()
 	}
 	m.Logf("%s runs out of memory", m.known.before.name(id))
-	m.host.backend.Change(id, func(o *sandbox.Observation) {
+	m.host.backend.Change(id, func(o *driver.Observation) {
 		o.State, o.ExitCode, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, 137, true, m.now()
 	})
 	m.rest()
@@ -367,7 +368,7 @@ func (m *machine) plant() {
 	id := m.issue(sandbox.SandboxIDLength)
 	m.Log("somebody makes a sandbox of ours")
 	m.stray(id)
-	m.host.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: m.at.store.ID(), EnvironmentID: pooledGame,
+	m.host.backend.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: m.at.store.ID(), EnvironmentID: pooledGame,
 		SandboxID: id, Instance: "engine-1"}, Image: "player"})
 }
 

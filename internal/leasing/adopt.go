@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -54,7 +55,7 @@ type foundling struct {
 	request  sandbox.AdoptRequest
 	x        *backend
 	instance string
-	seen     sandbox.Observation
+	seen     driver.Observation
 	used     outcome // the CPU time before this ledger pays for it
 	why      string  // it was not adopted
 }
@@ -275,7 +276,7 @@ func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, id, instanc
 		return err
 	}
 	for _, label := range labels {
-		err := x.Deprovision(ctx, sandbox.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
+		err := x.Deprovision(ctx, driver.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
 		if sandbox.CodeOf(err) == sandbox.Conflict {
 			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", id, "ledger", label, "error", err)
 			continue

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -12,7 +13,7 @@ import (
 // backend is an executor and its connection. Reading the connection never waits: only reach asks the
 // backend, one question at a time, and its callers wait by their own contexts.
 type backend struct {
-	sandbox.Executor
+	driver.Executor
 	engine    *Engine   // owns the questions
 	witness   *witness  // nil where an instance's id is its own
 	unmetered sync.Once // logs that usage is not compared

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -120,7 +121,7 @@ func openEngine(t *testing.T, url string) *leasing.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", nil)},
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", nil)},
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -68,7 +69,7 @@ func newCasino(t *testing.T, url string) *casino {
 		if c.backend == nil {
 			c.backend = fake.New("engine-1", store.Now)
 		}
-		engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{c.backend},
+		engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{c.backend},
 			PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
@@ -20,7 +21,7 @@ func TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn(t *testing.T) {
 	h := ledgertest.NewHost()
 	store, _ := h.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"))
 	backend := fake.New("engine-1", h.Now)
-	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend},
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{backend},
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -25,7 +26,7 @@ func BenchmarkCommand(b *testing.B) {
 			}
 			defer func() { _ = store.Close() }()
 			backend := fake.New("engine-1", nil)
-			engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend}})
+			engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{backend}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -123,7 +124,7 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: shown}); err != nil {
 		r.Fatal(err)
 	}
-	if b.engine, err = leasing.New(leasing.Config{Store: b.store, Executors: []sandbox.Executor{fake.New("engine", nil)}}); err != nil {
+	if b.engine, err = leasing.New(leasing.Config{Store: b.store, Executors: []driver.Executor{fake.New("engine", nil)}}); err != nil {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() {

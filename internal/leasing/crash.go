@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // stopped records that a sandbox was found stopped that no request had stopped.
-func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
+func (e *Engine) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
 	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
 		s.Crash.Add(ranLongEnough(s, at), tx.Now)
@@ -54,7 +55,7 @@ func restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 }
 
 // whyStopped says what ended a sandbox that no request had ended.
-func whyStopped(o sandbox.Observation) (sandbox.Reason, string) {
+func whyStopped(o driver.Observation) (sandbox.Reason, string) {
 	if o.OOMKilled {
 		return sandbox.ReasonOutOfMemory, "it ran out of memory"
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -14,7 +15,7 @@ import (
 // crash has a sandbox stop by itself, and lets that be noticed.
 func (w *world) crash(sandboxID string, outOfMemory bool) {
 	w.Helper()
-	w.backend.Change(sandboxID, func(o *sandbox.Observation) {
+	w.backend.Change(sandboxID, func(o *driver.Observation) {
 		o.State, o.ExitCode, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, 137, outOfMemory, time.Now()
 	})
 	synctest.Wait()
@@ -158,7 +159,7 @@ func TestCommandThatASandboxesStopCutOffSaysSo(t *testing.T) {
 		w.environment()
 		l := w.acquire(ann)
 		w.backend.Fault(fake.OpExec, func(context.Context) error {
-			w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
+			w.backend.Change(l.SandboxID, func(o *driver.Observation) {
 				o.State, o.OOMKilled, o.StoppedAt = sandbox.StateStopped, true, time.Now()
 			})
 			return sandbox.Errorf(sandbox.UnknownOutcome, "the stream broke")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -113,7 +114,7 @@ const fieldIncarnation = "incarnation"
 var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
 
 // recordHang records that a sandbox hangs. The next look that is answered resolves it.
-func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o sandbox.Observation) error {
+func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o driver.Observation) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
 			if !observable(now, tx.Now) {
@@ -125,7 +126,7 @@ func (e *Engine) recordHang(ctx context.Context, s *ledger.Sandbox, o sandbox.Ob
 }
 
 // compare returns how an observation differs from the row. Pure.
-func compare(s *ledger.Sandbox, o sandbox.Observation) []difference {
+func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 	if o.Hangs {
 		return []difference{hangs}
 	}
@@ -178,7 +179,7 @@ func restState(s *ledger.Sandbox) sandbox.State {
 
 // record keeps differences as findings, resolves what is as expected again, and follows the
 // backend where a sandbox rests, was woken, or died.
-func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, differences []difference) error {
+func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, differences []difference) error {
 	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
 	if err != nil {
 		return err
@@ -223,7 +224,7 @@ func (e *Engine) record(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation,
 	return nil
 }
 
-func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation, d difference) error {
+func (e *Engine) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, d difference) error {
 	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
 		Field: d.field, Expected: d.expected, Observed: d.observed,

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,8 +24,8 @@ func tried(sandboxID string, kind sandbox.EgressKind, verdict sandbox.EgressVerd
 	return r
 }
 
-func (w *world) gatewayRef() sandbox.EnvironmentRef {
-	return sandbox.EnvironmentRef{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}
+func (w *world) gatewayRef() driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}
 }
 
 func (w *world) collectEgress() {

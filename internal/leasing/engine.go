@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/egresslog"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -23,7 +24,7 @@ import (
 // Config is what an engine is made of. Store and one executor are required.
 type Config struct {
 	Store     *ledger.Store
-	Executors []sandbox.Executor
+	Executors []driver.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
 	// State keeps what environments keep of /data. Without it an environment cannot keep any.
@@ -164,12 +165,12 @@ func (e *Engine) background(fn func()) bool {
 }
 
 // handle names a sandbox on its backend.
-func (e *Engine) handle(s *ledger.Sandbox) sandbox.Handle {
-	return sandbox.Handle{LedgerID: cmp.Or(s.Origin.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
+func (e *Engine) handle(s *ledger.Sandbox) driver.Handle {
+	return driver.Handle{LedgerID: cmp.Or(s.Origin.LedgerID, e.store.ID()), EnvironmentID: s.EnvironmentID, SandboxID: s.ID, Instance: s.Instance}
 }
 
-func (e *Engine) environmentRef(id, instance string) sandbox.EnvironmentRef {
-	return sandbox.EnvironmentRef{LedgerID: e.store.ID(), EnvironmentID: id, Instance: instance}
+func (e *Engine) environmentRef(id, instance string) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: e.store.ID(), EnvironmentID: id, Instance: instance}
 }
 
 // Ledger implements sandbox.Reports.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -78,9 +79,9 @@ func (e *Engine) checkEnvironment(ctx context.Context, x *backend, p sandbox.Put
 }
 
 // provisionTimeout bounds what a backend does to make an environment.
-func provisionTimeout(x sandbox.Executor) time.Duration {
+func provisionTimeout(x driver.Executor) time.Duration {
 	if x.Capabilities().TakesImages {
-		return spawnTimeout + sandbox.ImageLimit
+		return spawnTimeout + driver.ImageLimit
 	}
 	return spawnTimeout
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -60,7 +61,7 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 }
 
 // recordDeployment records what was found, and resolves what is well again.
-func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []sandbox.Difference, open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
+func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference, open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		all = nil
 		seen := make(map[string]bool)

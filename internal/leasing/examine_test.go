@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,7 +21,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		if env := get(); len(env.Drift) > 0 {
 			t.Errorf("nobody changed anything, and the findings are %+v", env.Drift)
 		}
-		w.backend.Alter(w.gatewayRef(), sandbox.Difference{Setting: "image", Wanted: "ours", Found: "theirs"}, sandbox.Difference{Setting: "script", Wanted: "a", Found: "b"})
+		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "image", Wanted: "ours", Found: "theirs"}, driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
 		first := get()
 		if len(first.Drift) != 2 || first.Drift[0].Kind != sandbox.DriftChanged || first.Drift[0].Expected != "ours" || first.Drift[0].Observed != "theirs" {
 			w.Fatalf("the findings are %+v", first.Drift)
@@ -35,7 +36,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		}
 		w.backend.Fail(fake.OpDiffer, nil)
 
-		w.backend.Alter(w.gatewayRef(), sandbox.Difference{Setting: "script", Wanted: "a", Found: "b"}) // somebody has put the image right
+		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"}) // somebody has put the image right
 		if env := get(); len(env.Drift) != 1 || env.Drift[0].Observed != "b" {
 			t.Errorf("the findings are %+v", env.Drift)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -121,7 +122,7 @@ func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
 		later(time.Second)
 		w.cutOff()
 		l := other.lease(annLease)
-		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
+		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
 		if err := errors.Join(w.backend.Sleep(w.Context(), h, sandbox.SleepStop), w.backend.Wake(w.Context(), h)); err != nil {
 			w.Fatal(err)
 		}
@@ -139,12 +140,12 @@ func TestACommandWhoseSandboxStopsHasEndedThen(t *testing.T) {
 		later(time.Minute)
 		w.cutOff()
 		l := other.lease(annLease)
-		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
+		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
 		stopped := time.Now()
 		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
 			w.Fatal(err)
 		}
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.StoppedAt = stopped })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.StoppedAt = stopped })
 		later(30 * time.Second)
 		other.startLoop()
 		later(30 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -299,7 +300,7 @@ func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
 		w.environment()
 		l := w.acquire(ann)
 		later(time.Second)
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB = 64 })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB = 64 })
 		later(time.Second)
 		f := w.findings(sandbox.DriftChanged)[0]
 		if f.Field != "memory_mb" || f.Expected != "4096" || f.Observed != "64" || !f.ResolvedAt.IsZero() {
@@ -308,7 +309,7 @@ func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
 		if d := w.lease(annLease).Drift; len(d) != 1 {
 			t.Errorf("the lease shows %d findings, want 1", len(d))
 		}
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB = 4096 })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB = 4096 })
 		later(time.Second)
 		if f := w.findings(sandbox.DriftChanged)[0]; f.ResolvedAt.IsZero() {
 			t.Errorf("not resolved: %+v", f)
@@ -356,7 +357,7 @@ func TestSleepThatNobodyRecordedIsSeen(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		hung := w.newEngine(w.store)
 		w.backend.Fault(fake.OpSleep, func(context.Context) error {
-			w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StatePaused })
+			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StatePaused })
 			<-ctx.Done()
 			return away
 		})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,7 +16,7 @@ func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string,
 	if err != nil {
 		return err
 	}
-	return e.onFiles(ctx, r, true, func(x sandbox.Executor, h sandbox.Handle) error {
+	return e.onFiles(ctx, r, true, func(x driver.Executor, h driver.Handle) error {
 		return x.CopyTo(ctx, h, dir, tar)
 	})
 }
@@ -110,7 +111,7 @@ func (e *Engine) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.Fi
 	if err != nil {
 		return err
 	}
-	return e.onFiles(ctx, r, true, func(x sandbox.Executor, h sandbox.Handle) error {
+	return e.onFiles(ctx, r, true, func(x driver.Executor, h driver.Handle) error {
 		return x.WriteFile(ctx, h, w, &limitedContent{from: content, left: w.MaxBytes, of: w})
 	})
 }
@@ -137,7 +138,7 @@ func (e *Engine) StatFile(ctx context.Context, r sandbox.LeaseRef, path string) 
 	if err != nil {
 		return info, err
 	}
-	err = e.onFiles(ctx, r, false, func(x sandbox.Executor, h sandbox.Handle) (err error) {
+	err = e.onFiles(ctx, r, false, func(x driver.Executor, h driver.Handle) (err error) {
 		info, err = x.StatFile(ctx, h, path)
 		return err
 	})
@@ -150,7 +151,7 @@ func (e *Engine) ListFiles(ctx context.Context, r sandbox.LeaseRef, q sandbox.Fi
 	if err != nil {
 		return nil, err
 	}
-	err = e.onFiles(ctx, r, false, func(x sandbox.Executor, h sandbox.Handle) (err error) {
+	err = e.onFiles(ctx, r, false, func(x driver.Executor, h driver.Handle) (err error) {
 		files, err = x.ListFiles(ctx, h, q)
 		return err
 	})
@@ -163,13 +164,13 @@ func (e *Engine) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.F
 	if err != nil {
 		return err
 	}
-	return e.onFiles(ctx, r, true, func(x sandbox.Executor, h sandbox.Handle) error {
+	return e.onFiles(ctx, r, true, func(x driver.Executor, h driver.Handle) error {
 		return x.RemoveFile(ctx, h, f)
 	})
 }
 
 // onFiles works on the files of a lease's sandbox while it is held. changes: it may change /data.
-func (e *Engine) onFiles(ctx context.Context, r sandbox.LeaseRef, changes bool, work func(x sandbox.Executor, h sandbox.Handle) error) error {
+func (e *Engine) onFiles(ctx context.Context, r sandbox.LeaseRef, changes bool, work func(x driver.Executor, h driver.Handle) error) error {
 	u, err := e.enter(ctx, r)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -76,7 +77,7 @@ func newFeed(t *testing.T, url string) *feed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.engines[i], err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend}}); err != nil {
+		if f.engines[i], err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{backend}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -35,7 +36,7 @@ func inTwoWorlds(t *testing.T, f func(b *besides)) {
 		b := &besides{world: w, healthy: fake.New("account-1", nil)}
 		b.ctx, b.cancel = context.WithCancel(context.Background())
 		w.close()
-		w.beside = []sandbox.Executor{elsewhere{b.healthy}}
+		w.beside = []driver.Executor{elsewhere{b.healthy}}
 		w.workers, w.survey = 2, 5*time.Second
 		w.open()
 		w.startLoop()
@@ -170,7 +171,7 @@ func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 		later(time.Second)
 		heal := w.backend.HangOne(stuck.SandboxID)
 		defer heal()
-		w.backend.Change(well.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB++ })
+		w.backend.Change(well.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB++ })
 		later(time.Minute)
 		hangs := sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged}
 		fields := func() map[string]string {

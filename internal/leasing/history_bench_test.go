@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -84,7 +85,7 @@ func newHistory(b *testing.B, long bool) *history {
 	}
 	b.Cleanup(func() { _ = store.Close() })
 	h := &history{b: b}
-	if h.engine, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", now)}}); err != nil {
+	if h.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", now)}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = h.engine.Close() })

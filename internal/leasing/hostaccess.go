@@ -4,13 +4,13 @@ import (
 	"context"
 	"maps"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // equip is spec with what the sandbox gets of the host, which the ledger only names: it is read, and
 // must be allowed, when the sandbox is made.
-func (e *Engine) equip(s *ledger.Sandbox) (sandbox.SandboxSpec, error) {
+func (e *Engine) equip(s *ledger.Sandbox) (driver.SandboxSpec, error) {
 	spec := e.spec(s)
 	env, err := e.host.Env(s.Host)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	hostaccess "github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -29,7 +30,7 @@ func (w *world) allow(dir string, variables map[string]string) {
 	if err := w.engine.Close(); err != nil {
 		w.Fatal(err)
 	}
-	if w.engine, err = leasing.New(leasing.Config{Store: w.store, Executors: []sandbox.Executor{w.backend}, Host: machine}); err != nil {
+	if w.engine, err = leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{w.backend}, Host: machine}); err != nil {
 		w.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -21,10 +22,10 @@ type inventory struct {
 	instance string
 	began    ledger.Time // before anything was listed
 
-	listed []sandbox.Observation
+	listed []driver.Observation
 	// partial says which environments did not answer: nothing is known of what they have. nil: all did.
 	partial *sandbox.PartialError
-	objects []sandbox.Leftover
+	objects []driver.Leftover
 	// unlisted says why objects could not be listed: then nothing is destroyed.
 	unlisted error
 
@@ -126,7 +127,7 @@ type stray struct {
 	// seen is what is recorded of it; its looks and times are those of the ledger.
 	seen      ledger.DriftFinding
 	createdAt time.Time
-	kind      sandbox.LeftoverKind // "" for a sandbox
+	kind      driver.LeftoverKind // "" for a sandbox
 	// ofKnown: it is what the sandboxes of an environment shared that the ledger has a row of.
 	ofKnown bool
 	remove  func(ctx context.Context) error
@@ -186,7 +187,7 @@ func (v *inventory) wanted(tx *ledger.Tx, s stray) (bool, error) {
 }
 
 // orphan describes a sandbox as a stray. It is looked at once more before it is killed.
-func (v *inventory) orphan(o sandbox.Observation) stray {
+func (v *inventory) orphan(o driver.Observation) stray {
 	return stray{
 		seen: ledger.DriftFinding{
 			Kind: sandbox.DriftOrphan, SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID,
@@ -203,7 +204,7 @@ func (v *inventory) orphan(o sandbox.Observation) stray {
 	}
 }
 
-func (v *inventory) leftover(l sandbox.Leftover) stray {
+func (v *inventory) leftover(l driver.Leftover) stray {
 	return stray{
 		seen: ledger.DriftFinding{
 			Kind: sandbox.DriftLeftover, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID,
@@ -215,7 +216,7 @@ func (v *inventory) leftover(l sandbox.Leftover) stray {
 }
 
 // leftoverField tells the left-overs of one sandbox or environment apart.
-func leftoverField(l sandbox.Leftover) string { return string(l.Kind) + " " + l.Name }
+func leftoverField(l driver.Leftover) string { return string(l.Kind) + " " + l.Name }
 
 // present reports whether what a finding is about was listed.
 func (v *inventory) present(f ledger.DriftFinding) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -61,7 +62,7 @@ func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, v *invent
 // differences looks at the living sandboxes of the instance and writes nothing. One that cannot be
 // looked at hides no other.
 func (v *inventory) differences(ctx context.Context) ([]sandbox.SweepFinding, error) {
-	listed := make(map[string]sandbox.Observation, len(v.listed))
+	listed := make(map[string]driver.Observation, len(v.listed))
 	for _, o := range v.listed {
 		listed[o.SandboxID] = o
 	}
@@ -106,7 +107,7 @@ func (v *inventory) differencesOf(ctx context.Context, s *ledger.Sandbox) ([]san
 	return found, nil
 }
 
-func sweepFinding(s *ledger.Sandbox, o sandbox.Observation, d difference) sandbox.SweepFinding {
+func sweepFinding(s *ledger.Sandbox, o driver.Observation, d difference) sandbox.SweepFinding {
 	return sandbox.SweepFinding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
 		Field: d.field, Expected: d.expected, Observed: d.observed, CreatedAt: o.CreatedAt, Action: sandbox.SweepRecord,

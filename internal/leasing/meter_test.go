@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -27,7 +28,7 @@ func inMeteredWorld(t *testing.T, f func(m *metering)) {
 		if err := w.engine.Close(); err != nil {
 			w.Fatal(err)
 		}
-		engine, err := leasing.New(leasing.Config{Store: w.store, Executors: []sandbox.Executor{w.backend}, Version: "test",
+		engine, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{w.backend}, Version: "test",
 			Logger: slog.New(slog.NewTextHandler(&m.logged, nil))})
 		if err != nil {
 			w.Fatal(err)
@@ -43,8 +44,8 @@ func inMeteredWorld(t *testing.T, f func(m *metering)) {
 }
 
 // day is what a backend counts of the nth day that is like a share of what the lease has used.
-func (m *metering) day(n int, share float64) sandbox.Metered {
-	return sandbox.Metered{Day: m.began.AddDate(0, 0, n),
+func (m *metering) day(n int, share float64) driver.Metered {
+	return driver.Metered{Day: m.began.AddDate(0, 0, n),
 		MemoryMBSeconds: share * 86400 * float64(m.lease.Resources.MemoryMB), DiskMBSeconds: share * 86400 * float64(m.lease.Resources.DiskMB)}
 }
 
@@ -140,7 +141,7 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 		m.backend.Fail(fake.OpMeter, nil)
 
 		time.Sleep(8 * 24 * time.Hour)
-		var all []sandbox.Metered
+		var all []driver.Metered
 		for n := range 12 {
 			all = append(all, m.day(n, 1))
 		}

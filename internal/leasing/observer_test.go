@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -106,7 +107,7 @@ func TestACensusTellsOfWorkThatNobodyDoesAndOfDrift(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.Resources.MemoryMB++ })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB++ })
 		if err := w.engine.Look(w.Context(), l.SandboxID); err != nil {
 			w.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -26,7 +27,7 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	m, ok := x.Executor.(sandbox.Meter)
+	m, ok := x.Executor.(driver.Meter)
 	if !ok || !x.Capabilities().Metered {
 		return nil
 	}

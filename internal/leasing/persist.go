@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -91,7 +92,7 @@ func (e *Engine) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 
 // save takes /data from a sandbox to the store. The last time the sandbox is frozen first, for good;
 // before, only while it is read.
-func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+func (e *Engine) save(ctx context.Context, x *backend, t *task, h driver.Handle) (out outcome) {
 	ctx, cancel := e.untilClose(ctx, saveTimeout)
 	defer cancel()
 	if e.state == nil {
@@ -130,7 +131,7 @@ func (e *Engine) save(ctx context.Context, x *backend, t *task, h sandbox.Handle
 }
 
 // freeze stops every process of a sandbox. One that has ended itself counts as frozen.
-func (e *Engine) freeze(ctx context.Context, x *backend, h sandbox.Handle) outcome {
+func (e *Engine) freeze(ctx context.Context, x *backend, h driver.Handle) outcome {
 	out := e.sample(ctx, x, h)
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -194,7 +195,7 @@ func storeError(err error) error {
 }
 
 // prepare fills /data of a sandbox that is still unused. It may be done again after it was broken off.
-func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own endowment) error {
+func (e *Engine) prepare(ctx context.Context, x *backend, h driver.Handle, own endowment) error {
 	if !own.spec.Seeded() && !own.keepsState {
 		return nil
 	}
@@ -211,7 +212,7 @@ func (e *Engine) prepare(ctx context.Context, x *backend, h sandbox.Handle, own 
 
 // restore unpacks a saved state. A sandbox is never given out without what was saved for it: what
 // cannot be read for good fails the lease.
-func (e *Engine) restore(ctx context.Context, x *backend, h sandbox.Handle, saved *ledger.SavedState) error {
+func (e *Engine) restore(ctx context.Context, x *backend, h driver.Handle, saved *ledger.SavedState) error {
 	if e.state == nil {
 		return errNoStore
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,12 +24,12 @@ type picture struct {
 	books   map[string]sandbox.PriceBook // by id
 	costs   sandbox.CostReport
 	byDay   sandbox.CostReport
-	boxes   map[string]sandbox.Observation
+	boxes   map[string]driver.Observation
 	execs   map[string]sandbox.Exec // by id
 }
 
 // look reads everything. It is for a moment at which nobody works.
-func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxes map[string]sandbox.Observation) (*picture, error) {
+func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxes map[string]driver.Observation) (*picture, error) {
 	p := &picture{now: store.Now(), rows: make(map[string]*ledger.Sandbox), periods: make(map[string][]ledger.UsagePeriod), boxes: boxes, execs: make(map[string]sandbox.Exec)}
 	var err error
 	if p.leases, err = engine.ListLeases(ctx, sandbox.LeaseFilter{}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -63,7 +64,7 @@ func TestWhatIsKeptIsStoppedWhoeverStartsIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.survey = 30 * time.Second
 		l := w.failed()
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StateRunning })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
 		later(35 * time.Second)
 		if is := w.exists(l.SandboxID); is != sandbox.StateStopped {
 			w.Errorf("what somebody started is %q", is)

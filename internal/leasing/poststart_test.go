@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -253,7 +254,7 @@ func TestASandboxThatStopsUnderAPostStartCommandFailsTheLease(t *testing.T) {
 		w.environment(begins("sleep 1h"))
 		l := w.acquireLater()
 		later(time.Minute)
-		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
+		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
 		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
 			w.Fatal(err)
 		}

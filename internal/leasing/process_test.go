@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -54,7 +55,7 @@ func (h *host) start(t rapid.TB, after int64, follow func(sandbox.Event)) *proce
 	}
 	p := &process{store: store, parted: make(chan struct{}), closed: make(chan struct{})}
 	p.life, p.end = context.WithCancel(context.Background())
-	p.engine, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{&wire{Executor: h.backend, from: p, faults: h.faults}},
+	p.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{&wire{Executor: h.backend, from: p, faults: h.faults}},
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: h.book}, IDs: h.ids, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -268,55 +269,55 @@ func (w *wire) hang(ctx context.Context) error {
 	return sandbox.Errorf(sandbox.UnknownOutcome, "no answer within the deadline")
 }
 
-func (w *wire) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+func (w *wire) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	return w.call(ctx, fake.OpSpawn, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Spawn(ctx, spec) })
 }
 
-func (w *wire) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+func (w *wire) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
 	return w.call(ctx, fake.OpSleep, h.SandboxID, func(ctx context.Context) error { return w.Executor.Sleep(ctx, h, mode) })
 }
 
-func (w *wire) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+func (w *wire) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	return w.call(ctx, fake.OpAssign, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Assign(ctx, spec) })
 }
 
-func (w *wire) Wake(ctx context.Context, h sandbox.Handle) error {
+func (w *wire) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, fake.OpWake, h.SandboxID, func(ctx context.Context) error { return w.Executor.Wake(ctx, h) })
 }
 
-func (w *wire) Kill(ctx context.Context, h sandbox.Handle) error {
+func (w *wire) Kill(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, fake.OpKill, h.SandboxID, func(ctx context.Context) error { return w.Executor.Kill(ctx, h) })
 }
 
-func (w *wire) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+func (w *wire) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	return ask(ctx, w, fake.OpExec, h.SandboxID, func(ctx context.Context) (sandbox.ExecResult, error) {
 		return w.Executor.Exec(ctx, h, r)
 	})
 }
 
-func (w *wire) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+func (w *wire) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
 	return ask(ctx, w, fake.OpFollow, h.SandboxID, func(ctx context.Context) (sandbox.ExecResult, error) {
 		return w.Executor.Follow(ctx, h, r)
 	})
 }
 
-func (w *wire) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
+func (w *wire) EndExec(ctx context.Context, h driver.Handle, id, user string) error {
 	return w.call(ctx, fake.OpEndExec, h.SandboxID, func(ctx context.Context) error { return w.Executor.EndExec(ctx, h, id, user) })
 }
 
-func (w *wire) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
-	return ask(ctx, w, fake.OpInspect, h.SandboxID, func(ctx context.Context) (sandbox.Observation, error) {
+func (w *wire) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
+	return ask(ctx, w, fake.OpInspect, h.SandboxID, func(ctx context.Context) (driver.Observation, error) {
 		return w.Executor.Inspect(ctx, h)
 	})
 }
 
-func (w *wire) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
-	return ask(ctx, w, fake.OpList, "", func(ctx context.Context) ([]sandbox.Observation, error) {
+func (w *wire) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
+	return ask(ctx, w, fake.OpList, "", func(ctx context.Context) ([]driver.Observation, error) {
 		return w.Executor.List(ctx, ledgerID)
 	})
 }
 
-func (w *wire) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+func (w *wire) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
 	return w.call(ctx, fake.OpRemove, l.SandboxID, func(ctx context.Context) error { return w.Executor.RemoveLeftover(ctx, l) })
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -96,7 +97,7 @@ func TestProcessesOfASandboxThatStopsStartAgainWithIt(t *testing.T) {
 		w.startLoop()
 		l := w.acquire(ann)
 		later(time.Minute)
-		w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
 		later(10 * time.Second)
 		w.wantProcess("relay", sandbox.ProcessRunning, 2)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -219,7 +220,7 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 	if !r.start {
 		return x.Follow(ctx, h, sandbox.Replay{ID: p.Run})
 	}
-	return x.RunProcess(ctx, h, sandbox.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
+	return x.RunProcess(ctx, h, driver.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
 }
 
 // isOurs reports whether this start is still the one that this engine has to follow.

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -77,7 +78,7 @@ func (s *site) behave(ctx context.Context, how *string) error {
 }
 
 func (s *site) start(i int) {
-	e, err := leasing.New(leasing.Config{Store: s.store, Executors: []sandbox.Executor{s.backend}, Keys: seal.InFile(s.path+".key", true)})
+	e, err := leasing.New(leasing.Config{Store: s.store, Executors: []driver.Executor{s.backend}, Keys: seal.InFile(s.path+".key", true)})
 	if err != nil {
 		s.Fatal(err)
 	}

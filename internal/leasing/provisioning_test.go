@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -54,8 +55,8 @@ func (w *world) firstProvision() (release chan<- error) {
 
 // plantGateway is what a Provision has made that was broken off.
 func (w *world) plantGateway() {
-	w.backend.PlantLeftover(sandbox.Leftover{Kind: sandbox.LeftoverGateway, Name: "gateway",
-		Handle: sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}})
+	w.backend.PlantLeftover(driver.Leftover{Kind: driver.LeftoverGateway, Name: "gateway",
+		Handle: driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}})
 }
 
 func (w *world) status() sandbox.EnvironmentStatus {

@@ -41,12 +41,12 @@ func BenchmarkReceiptsWhileRetiring(b *testing.B) {
 	})
 }
 
-func receiptsWhileRetiring(b *testing.B, url, driver, dsn string) {
+func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 	store, err := ledger.Open(b.Context(), url, ledger.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine", nil)}})
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine", nil)}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func receiptsWhileRetiring(b *testing.B, url, driver, dsn string) {
 			b.Error(err)
 		}
 	})
-	fillHistory(b, store, driver, dsn)
+	fillHistory(b, store, dialect, dsn)
 	s := &senders{B: b, engine: engine}
 	b.ResetTimer()
 	for b.Loop() {

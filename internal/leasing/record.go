@@ -4,11 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A backend that records when its sandboxes ran (sandbox.Capabilities.Records) is what usage is counted by: a
+// A backend that records when its sandboxes ran (driver.Capabilities.Records) is what usage is counted by: a
 // sandbox was awake from the start to the stop that were recorded, also while reconcilers were away, and however late a
 // step was settled. What the ledger has counted of them is known by the number of the last one that it has
 // begun. A record that cannot be read leaves a step undone, which is then taken again.
@@ -18,7 +19,7 @@ import (
 
 // readRecord reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
 // cannot be killed it is read too: it may have stopped long before.
-func readRecord(ctx context.Context, x *backend, t *task, h sandbox.Handle, out outcome) outcome {
+func readRecord(ctx context.Context, x *backend, t *task, h driver.Handle, out outcome) outcome {
 	switch {
 	case out.err == nil && (t.action == actSave || t.action == actThaw || t.action == actDeliver || t.action == actRenew && out.rest == nil): // it goes on
 		return out
@@ -45,13 +46,13 @@ func errUnknownLife(err error) error {
 
 // life is what a backend knows of when a sandbox ran and was there.
 type life struct {
-	ran []sandbox.Incarnation
+	ran []driver.Incarnation
 	// absent: the backend does not have the sandbox, since removedAt, which is zero where that is not known.
 	absent    bool
 	removedAt time.Time
 }
 
-func lifeOf(ctx context.Context, x *backend, h sandbox.Handle) (life, error) {
+func lifeOf(ctx context.Context, x *backend, h driver.Handle) (life, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	ran, err := x.Incarnations(ctx, h)
@@ -79,7 +80,7 @@ func (l life) until(s *ledger.Sandbox, now ledger.Time) ledger.Time {
 }
 
 // kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
-func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle) outcome {
+func (e *Engine) kill(ctx context.Context, x *backend, t *task, h driver.Handle) outcome {
 	bounded, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	if x.Capabilities().Records || t.row.Phase == sandbox.PhasePending {
@@ -106,7 +107,7 @@ func (e *Engine) kill(ctx context.Context, x *backend, t *task, h sandbox.Handle
 }
 
 // followRecord counts what a sandbox is recorded to have run and was not counted before.
-func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.Incarnation) error {
+func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Incarnation) error {
 	for _, i := range ran {
 		if i.Number < s.Meter.Incarnation {
 			continue
@@ -118,7 +119,7 @@ func (e *Engine) followRecord(tx *ledger.Tx, s *ledger.Sandbox, ran []sandbox.In
 	return nil
 }
 
-func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i sandbox.Incarnation) error {
+func (e *Engine) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Incarnation) error {
 	if s.Meter.Begins(i) {
 		counted, err := tx.Accounting().LastUsed(s.ID)
 		if err != nil {

@@ -5,11 +5,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A backend that keeps time (sandbox.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while no reconciler
+// A backend that keeps time (driver.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while no reconciler
 // can. It sees what is done inside of it. Of other uses, and of changed limits, it is told: a row owes it a renewal
 // until it was (actRenew). While a reconciler works on the ledger, the ledger comes first; so a sandbox that its
 // backend has put to rest is one that no reconciler had worked on, and rests. The ledger alone ends leases: where a
@@ -61,7 +62,7 @@ func (e *Engine) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
 }
 
 // renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
-func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+func (e *Engine) renew(ctx context.Context, x *backend, t *task, h driver.Handle) (out outcome) {
 	if !x.Capabilities().KeepsTime {
 		return outcome{}
 	}
@@ -76,7 +77,7 @@ func (e *Engine) renew(ctx context.Context, x *backend, t *task, h sandbox.Handl
 }
 
 // settleRenewed notes that a backend was told what it was owed when the step began.
-func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *sandbox.Observation) error {
+func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *driver.Observation) error {
 	s.Pending.GotRenewal(t.row.Pending, t.began)
 	if rest == nil || s.Phase != sandbox.PhaseAwake {
 		return nil
@@ -86,12 +87,12 @@ func (e *Engine) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *task, rest *
 
 // rests reports whether a sandbox that was awake was put to rest, by its backend itself or because a request had it
 // put there who could not record that any more. Pure.
-func rests(s *ledger.Sandbox, o sandbox.Observation) bool {
+func rests(s *ledger.Sandbox, o driver.Observation) bool {
 	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
 }
 
 // followRest records that a sandbox was put to rest, which is as it should be.
-func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o sandbox.Observation) error {
+func (e *Engine) followRest(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
 	if err := loseProcesses(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
 		return err
 	}

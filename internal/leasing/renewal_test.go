@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -34,9 +35,9 @@ func resting(after time.Duration) func(*sandbox.PutEnvironment) {
 }
 
 // seen is what the backend says of a sandbox.
-func (w *world) seen(l sandbox.Lease) sandbox.Observation {
+func (w *world) seen(l sandbox.Lease) driver.Observation {
 	w.Helper()
-	o, err := w.backend.Inspect(context.Background(), sandbox.Handle{SandboxID: l.SandboxID})
+	o, err := w.backend.Inspect(context.Background(), driver.Handle{SandboxID: l.SandboxID})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(10 * time.Minute) // the backend has ended it, and would not start it
-		if err := w.backend.Wake(w.Context(), sandbox.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
+		if err := w.backend.Wake(w.Context(), driver.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
 			w.Fatalf("it wakes: %v", err)
 		}
 		w.backend.Fail(fake.OpRenew, nil)

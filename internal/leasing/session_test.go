@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -68,7 +69,7 @@ func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"TURN": "1"}})
 		w.line("cd maps; export ONLY=here")
-		h := sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: w.lease(annLease).SandboxID, Instance: "engine-1"}
+		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: w.lease(annLease).SandboxID, Instance: "engine-1"}
 		for _, mode := range []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop} {
 			if err := w.backend.Sleep(w.Context(), h, mode); err != nil {
 				w.Fatal(err)
@@ -275,7 +276,7 @@ func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine-1", nil)}})
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}

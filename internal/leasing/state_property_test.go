@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -71,7 +72,7 @@ func newChronicle(t *testing.T, r *rapid.T, url string) *chronicle {
 	if h.store, err = ledger.Open(t.Context(), url, ledger.Options{Now: clock}); err != nil {
 		r.Fatal(err)
 	}
-	if h.engine, err = leasing.New(leasing.Config{Store: h.store, Executors: []sandbox.Executor{h.backend}, State: h.bucket}); err != nil {
+	if h.engine, err = leasing.New(leasing.Config{Store: h.store, Executors: []driver.Executor{h.backend}, State: h.bucket}); err != nil {
 		r.Fatal(err)
 	}
 	for _, id := range chronicleGames {
@@ -202,7 +203,7 @@ func (h *chronicle) crash() {
 	if rapid.Bool().Draw(h.T, "vanish") {
 		h.backend.Remove(l.SandboxID)
 	} else {
-		h.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, h.now })
+		h.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, h.now })
 	}
 	_, err = h.engine.ObserveLease(h.Context(), ref.ID)
 	h.expect(err)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -376,7 +377,7 @@ func TestStoppedSandboxIsSavedAtItsEnd(t *testing.T) {
 				l := w.acquire(ann)
 				w.backend.PutFile(l.SandboxID, story, "written last")
 				stop(w, l)
-				w.backend.Change(l.SandboxID, func(o *sandbox.Observation) {
+				w.backend.Change(l.SandboxID, func(o *driver.Observation) {
 					o.State, o.ExitCode, o.StoppedAt = sandbox.StateStopped, 137, time.Now()
 				})
 				w.startLoop()
@@ -402,7 +403,7 @@ func TestProcessThatDiesDuringACheckpointLeavesNothingFrozen(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		hung := w.newEngine(w.store)
 		w.backend.Fault(fake.OpExport, func(context.Context) error {
-			w.backend.Change(l.SandboxID, func(o *sandbox.Observation) { o.State = sandbox.StatePaused })
+			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StatePaused })
 			<-ctx.Done()
 			return away
 		})

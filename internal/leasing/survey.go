@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -39,7 +40,7 @@ const usageApart = ledger.Span(50 * time.Second / time.Microsecond)
 type survey struct {
 	engine  *Engine
 	x       *backend
-	listed  map[string]sandbox.Observation
+	listed  map[string]driver.Observation
 	drifted map[string]bool // has open findings, which may be resolved
 
 	mu         sync.Mutex // guards what follows
@@ -49,7 +50,7 @@ type survey struct {
 
 // lookAtAll looks at every living sandbox of an instance.
 func (e *Engine) lookAtAll(ctx context.Context, in *inventory) error {
-	v := &survey{engine: e, x: in.x, listed: make(map[string]sandbox.Observation, len(in.listed)), drifted: make(map[string]bool)}
+	v := &survey{engine: e, x: in.x, listed: make(map[string]driver.Observation, len(in.listed)), drifted: make(map[string]bool)}
 	for _, o := range in.listed {
 		v.listed[o.SandboxID] = o
 	}

@@ -80,7 +80,7 @@ func newSurveyBench(b *testing.B, url, driver, dsn string) *surveyBench {
 		b.Fatal(err)
 	}
 	s := &surveyBench{B: b, backend: fake.New("engine-1", nil)}
-	if s.engine, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{s.backend}}); err != nil {
+	if s.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{s.backend}}); err != nil {
 		b.Fatal(err)
 	}
 	if s.db, err = sql.Open(driver, dsn); err != nil {

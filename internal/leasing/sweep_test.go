@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -14,11 +15,11 @@ import (
 const grace = 2*time.Minute + time.Second
 
 // handle names a sandbox of this ledger that no row knows.
-func (w *world) handle(id string) sandbox.Handle {
-	return sandbox.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: id, Instance: "engine-1"}
+func (w *world) handle(id string) driver.Handle {
+	return driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: id, Instance: "engine-1"}
 }
 
-func (w *world) plantOrphan(id string) { w.backend.Plant(sandbox.SandboxSpec{Handle: w.handle(id)}) }
+func (w *world) plantOrphan(id string) { w.backend.Plant(driver.SandboxSpec{Handle: w.handle(id)}) }
 
 func (w *world) surveyNow() {
 	w.Helper()
@@ -45,7 +46,7 @@ func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		w.plantOrphan("orphan")
-		w.backend.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: "another", EnvironmentID: game, SandboxID: "neighbour", Instance: "engine-1"}})
+		w.backend.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: "another", EnvironmentID: game, SandboxID: "neighbour", Instance: "engine-1"}})
 		later(grace)
 		w.surveyNow()
 		later(grace)
@@ -88,17 +89,17 @@ func TestLeftoverOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
 		gone := w.handle("gonegonegone")
 		elsewhere := gone
 		elsewhere.EnvironmentID, elsewhere.SandboxID = "chess-1", ""
-		for name, o := range map[string]sandbox.Leftover{
-			"a": {Handle: gone, Kind: sandbox.LeftoverCarrier}, "b": {Handle: gone, Kind: sandbox.LeftoverWorkspace},
-			"c": {Handle: gone, Kind: sandbox.LeftoverData}, "d": {Handle: elsewhere, Kind: sandbox.LeftoverGuest},
-			"e": {Handle: elsewhere, Kind: sandbox.LeftoverSeed},
+		for name, o := range map[string]driver.Leftover{
+			"a": {Handle: gone, Kind: driver.LeftoverCarrier}, "b": {Handle: gone, Kind: driver.LeftoverWorkspace},
+			"c": {Handle: gone, Kind: driver.LeftoverData}, "d": {Handle: elsewhere, Kind: driver.LeftoverGuest},
+			"e": {Handle: elsewhere, Kind: driver.LeftoverSeed},
 		} {
 			o.Name = name
 			w.backend.PlantLeftover(o)
 		}
 		foreign := gone
 		foreign.LedgerID = "another"
-		w.backend.PlantLeftover(sandbox.Leftover{Handle: foreign, Kind: sandbox.LeftoverWorkspace, Name: "foreign"})
+		w.backend.PlantLeftover(driver.Leftover{Handle: foreign, Kind: driver.LeftoverWorkspace, Name: "foreign"})
 		all := len(w.backend.Objects())
 		later(grace)
 		w.surveyNow()
@@ -136,7 +137,7 @@ func TestLeftoverOfADestroyedEnvironmentIsDestroyed(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := w.handle("")
-		w.backend.PlantLeftover(sandbox.Leftover{Handle: h, Kind: sandbox.LeftoverSeed, Name: "seed"})
+		w.backend.PlantLeftover(driver.Leftover{Handle: h, Kind: driver.LeftoverSeed, Name: "seed"})
 		later(grace)
 		w.surveyNow()
 		later(grace)
@@ -151,7 +152,7 @@ func TestStrayThatIsWantedAgainOrAwayIsResolved(t *testing.T) {
 		w.acquire(ann)
 		other := w.handle("")
 		other.EnvironmentID = "chess-1"
-		w.backend.PlantLeftover(sandbox.Leftover{Handle: other, Kind: sandbox.LeftoverGuest, Name: "guest"})
+		w.backend.PlantLeftover(driver.Leftover{Handle: other, Kind: driver.LeftoverGuest, Name: "guest"})
 		w.plantOrphan("orphan")
 		later(grace)
 		w.surveyNow()
@@ -226,7 +227,7 @@ func TestLedgerThatNeverKnewASandboxJudgesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.plantOrphan("orphan")
-		w.backend.PlantLeftover(sandbox.Leftover{Handle: w.handle("gonegonegone"), Kind: sandbox.LeftoverData, Name: "data"})
+		w.backend.PlantLeftover(driver.Leftover{Handle: w.handle("gonegonegone"), Kind: driver.LeftoverData, Name: "data"})
 		for range 5 {
 			later(grace)
 			w.surveyNow()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -34,7 +35,7 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{backend},
+				engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{backend},
 					PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
 				if err != nil {
 					t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -131,7 +132,7 @@ func newMeter(t *testing.T, r *rapid.T) *meter {
 	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), m.host.Options()); err != nil {
 		r.Fatal(err)
 	}
-	m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []sandbox.Executor{m.backend},
+	m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []driver.Executor{m.backend},
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
 	if err != nil {
 		r.Fatal(err)
@@ -276,7 +277,7 @@ func (m *meter) anyActive() string {
 }
 
 func (m *meter) halt(id string) {
-	m.backend.Change(id, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, m.host.Now() })
+	m.backend.Change(id, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, m.host.Now() })
 }
 
 func (m *meter) failKills(fail bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -22,8 +23,8 @@ import (
 // number that has other objects of this ledger: its volumes were pruned, or an older program made them.
 type witness struct {
 	engine   *Engine
-	executor sandbox.Executor
-	numbers  sandbox.Witnesser
+	executor driver.Executor
+	numbers  driver.Witnesser
 	// turn holds one element while a number is compared or left.
 	turn chan struct{}
 	// left is the number that the instance is known to have. Only who holds the turn touches it.
@@ -31,8 +32,8 @@ type witness struct {
 }
 
 // witnessOf returns nil for a backend whose instances have ids that are their own.
-func (e *Engine) witnessOf(x sandbox.Executor) *witness {
-	numbers, ok := x.(sandbox.Witnesser)
+func (e *Engine) witnessOf(x driver.Executor) *witness {
+	numbers, ok := x.(driver.Witnesser)
 	if !ok {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -419,7 +420,7 @@ func TestAReplicaBeginsNothingOnAnEngineThatItDoesNotReach(t *testing.T) {
 
 func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
-		e, err := leasing.New(leasing.Config{Store: w.store, Executors: []sandbox.Executor{w.backend, fake.New("engine-2", nil)}})
+		e, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{w.backend, fake.New("engine-2", nil)}})
 		if err == nil {
 			err = e.Close()
 		}
@@ -432,7 +433,7 @@ func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 // replica returns a service on the world's ledger with an engine of its own.
 func (w *world) replica(instance string) (e *leasing.Engine, end func()) {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: w.store, Executors: []sandbox.Executor{fake.New(instance, nil)}, Version: "test"})
+	e, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{fake.New(instance, nil)}, Version: "test"})
 	if err != nil {
 		w.Fatal(err)
 	}

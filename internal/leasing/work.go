@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -204,14 +205,14 @@ type outcome struct {
 	err error
 	// since is when the sandbox began to run, where the step did not start it itself.
 	since   time.Time
-	reading sandbox.Usage
+	reading driver.Usage
 	// sampled: there is a reading.
 	sampled bool
 	life
 	// attested is the witness's number that its instance has, 0 where nothing was left.
 	attested int64
 	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
-	rest *sandbox.Observation
+	rest *driver.Observation
 	// restored is what /data was filled with, saved what was stored of it.
 	restored *sandbox.SavedState
 	// processes are what its environment declares.
@@ -260,7 +261,7 @@ func (e *Engine) act(ctx context.Context, t *task) outcome {
 	return readRecord(ctx, x, t, h, out)
 }
 
-func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h driver.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, spawnTimeout)
 	defer cancel()
 	spec, err := e.equip(&t.row)
@@ -288,7 +289,7 @@ func (e *Engine) spawn(ctx context.Context, x *backend, t *task, h sandbox.Handl
 }
 
 // assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
-func (e *Engine) assign(ctx context.Context, x *backend, t *task, h sandbox.Handle) (out outcome) {
+func (e *Engine) assign(ctx context.Context, x *backend, t *task, h driver.Handle) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	var (
@@ -334,7 +335,7 @@ const lastSamples = 4
 // sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
 // not wait for it: an engine may take a second to answer, and the reading of the last command or
 // heartbeat then stands, as it does where many sandboxes end at once.
-func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbox.Handle, end func(context.Context, sandbox.Handle) error) outcome {
+func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h driver.Handle, end func(context.Context, driver.Handle) error) outcome {
 	if t.row.Phase != sandbox.PhaseAwake {
 		return outcome{err: end(ctx, h)}
 	}
@@ -357,7 +358,7 @@ func (e *Engine) sampleBeside(ctx context.Context, x *backend, t *task, h sandbo
 
 // sample reads what a sandbox has used before that is lost. Failing to is not an error: the last heartbeat's
 // reading then stands.
-func (e *Engine) sample(ctx context.Context, x *backend, h sandbox.Handle) outcome {
+func (e *Engine) sample(ctx context.Context, x *backend, h driver.Handle) outcome {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	u, err := x.Usage(ctx, h)

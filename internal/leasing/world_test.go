@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -25,7 +26,7 @@ type world struct {
 	url     string // of the ledger
 	store   *ledger.Store
 	backend *fake.Executor
-	beside  []sandbox.Executor // other backends, of engines that are opened from now on
+	beside  []driver.Executor // other backends, of engines that are opened from now on
 	bucket  *bucket
 	observe leasing.Observer // of engines that are opened from now on
 	engine  *leasing.Engine
@@ -78,7 +79,7 @@ func (w *world) open() {
 
 func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: store, Executors: append([]sandbox.Executor{w.backend}, w.beside...), State: w.bucket,
+	e, err := leasing.New(leasing.Config{Store: store, Executors: append([]driver.Executor{w.backend}, w.beside...), State: w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
 		Keys: seal.InFile(w.path+".key", true), Observer: w.observe, KeptOutput: w.bounds})
 	if err != nil {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"maps"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -36,7 +37,7 @@ func NewContainer(t sandbox.EnvironmentType, spec sandbox.EnvironmentSpec) Conta
 }
 
 // Found returns the container as its backend shows it. A backend does not show the rest.
-func (c Container) Found(o sandbox.Observation) Container {
+func (c Container) Found(o driver.Observation) Container {
 	c.Image, c.MemoryMB, c.CPUMillis, c.PIDs = o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
 	return c
 }

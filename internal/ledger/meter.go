@@ -1,6 +1,8 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+)
 
 // Meter says how much of a sandbox's CPU time is counted. Backends count it from the last start of a sandbox.
 type Meter struct {
@@ -27,7 +29,7 @@ func (m *Meter) Restart() {
 }
 
 // Begins notes a start that the backend has recorded, and reports whether it is a new one.
-func (m *Meter) Begins(i sandbox.Incarnation) bool {
+func (m *Meter) Begins(i driver.Incarnation) bool {
 	if i.Number <= m.Incarnation {
 		return false
 	}

@@ -46,7 +46,7 @@ func (c *Claim) End() { *c = Claim{Token: c.Token} }
 type Pending struct {
 	// Secrets is since when the environment's secrets differ from those that the sandbox has, 0 when they do not.
 	Secrets Time `gorm:"column:secrets_owed"`
-	// Renewal is since when the backend does not know of a use or of the limits (sandbox.Lifecycle.Renew), 0 when it does.
+	// Renewal is since when the backend does not know of a use or of the limits (driver.Lifecycle.Renew), 0 when it does.
 	// RenewedAt is when it was told last.
 	Renewal   Time `gorm:"column:renewal_owed"`
 	RenewedAt Time

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -178,7 +179,7 @@ func copyAsOf(t *testing.T, from, to string, schema int64) {
 
 func engineOn(t *testing.T, store *ledger.Store) *leasing.Engine {
 	t.Helper()
-	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{fake.New("engine", nil)}})
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine", nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // Tenure says which generation of which lease a sandbox is, and since when. A sandbox that leaves a warm pool gets
 // another one as a whole.
@@ -58,8 +61,8 @@ func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 }
 
 // Limits are the times that a backend keeps by itself.
-func (t *Terms) Limits() sandbox.Limits {
-	return sandbox.Limits{TTL: t.TTL.Duration(), SleepAfter: t.SleepAfter.Duration()}
+func (t *Terms) Limits() driver.Limits {
+	return driver.Limits{TTL: t.TTL.Duration(), SleepAfter: t.SleepAfter.Duration()}
 }
 
 // Origin says where a sandbox comes from that was not made for its lease: a warm pool, or another ledger.

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A witness is a number that the ledger leaves on a backend instance (sandbox.Witnesser). The ledger issues the next
+// A witness is a number that the ledger leaves on a backend instance (driver.Witnesser). The ledger issues the next
 // number in the transaction that makes a generation; the instance has that number before the generation can be used;
 // then the ledger notes that it has. So an instance that belongs to this state of the ledger shows a number from
 // Witnessed to Issued. A lower one is a clone, or an older copy of the machine. A higher one says that the ledger is

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -121,7 +122,7 @@ func adoptedToEndIsDestroyed(w *world) {
 // adoptTakesFromNoPoolButToDestroy plants what was made for a warm pool: whether a lease has had it since, its labels do not tell.
 func adoptTakesFromNoPoolButToDestroy(w *world) {
 	w.environment()
-	w.plant(lostLedger, func(s *sandbox.SandboxSpec) { s.LeaseID, s.AgentDID, s.Generation = "", "", 0 })
+	w.plant(lostLedger, func(s *driver.SandboxSpec) { s.LeaseID, s.AgentDID, s.Generation = "", "", 0 })
 	adopt := func(end bool) sandbox.Adoption {
 		w.Helper()
 		report := must(w.Service.Adopt(w.Context(), sandbox.AdoptRequest{LedgerID: lostLedger, End: end}))(w)
@@ -166,7 +167,7 @@ func adoptTakesNoOldGeneration(w *world) {
 	w.environment()
 	w.acquire(bob)
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: bobsLease}))(w)
-	w.plant(lostLedger, func(s *sandbox.SandboxSpec) { s.Generation = 1 })
+	w.plant(lostLedger, func(s *driver.SandboxSpec) { s.Generation = 1 })
 	w.wantRefused(w.adopt(sandbox.AdoptRequest{LedgerID: lostLedger}), "given out generation 1")
 	w.wantLease(w.lease(bob), 1, sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 }

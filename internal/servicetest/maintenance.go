@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,10 +20,10 @@ var maintenanceTests = []test{
 const strayID = "straystraystraystraystrays"
 
 // plant puts a sandbox on the backend that the ledger does not know.
-func (w *world) plant(ledgerID string, change ...func(s *sandbox.SandboxSpec)) sandbox.SandboxSpec {
+func (w *world) plant(ledgerID string, change ...func(s *driver.SandboxSpec)) driver.SandboxSpec {
 	w.Helper()
-	spec := sandbox.SandboxSpec{
-		Handle:  sandbox.Handle{LedgerID: ledgerID, EnvironmentID: game, SandboxID: strayID, Instance: w.Instance},
+	spec := driver.SandboxSpec{
+		Handle:  driver.Handle{LedgerID: ledgerID, EnvironmentID: game, SandboxID: strayID, Instance: w.Instance},
 		LeaseID: sandbox.LeaseID(bob, game), AgentDID: bob, Generation: 3, Image: "player",
 		Resources: sandbox.Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000}, Deadline: w.Now().Add(5 * time.Hour),
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -35,7 +36,7 @@ type Env struct {
 	Pass func(d time.Duration)
 	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.
 	Instance string
-	Plant    func(spec sandbox.SandboxSpec)
+	Plant    func(spec driver.SandboxSpec)
 	// Secrets returns the secrets that a sandbox on the backend has now.
 	Secrets func(sandboxID string) map[string]sandbox.Secret
 	// Weaken makes a sandbox break a rule of its backend's audit, with the given finding.

@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -116,7 +117,7 @@ func (w *World) ServiceOn(url string) sandbox.Service {
 	w.Must(err)
 	store, err := ledger.Open(w.Context(), url, ledger.Options{})
 	w.Must(err)
-	engine, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{executor}, Version: "test"})
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{executor}, Version: "test"})
 	w.Must(err)
 	w.Cleanup(func() { w.Must(errors.Join(engine.Close(), store.Close(), executor.Close())) })
 	return engine

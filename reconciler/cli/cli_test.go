@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -275,7 +276,7 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance}})
+	w.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance}})
 	w.Pass(3 * time.Minute)
 	w.want(w.run("sweep", "--dry-run"), cli.ExitDone, "orphan", "stray", "would keep", "second look")
 	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "keep", "second look")
@@ -315,7 +316,7 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	plant := func(environment string) {
-		w.Plant(sandbox.SandboxSpec{Handle: sandbox.Handle{LedgerID: "lostlostlostlost", EnvironmentID: environment, SandboxID: "of-" + environment, Instance: w.Instance},
+		w.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: "lostlostlostlost", EnvironmentID: environment, SandboxID: "of-" + environment, Instance: w.Instance},
 			LeaseID: sandbox.LeaseID("did:plc:bob", environment), AgentDID: "did:plc:bob", Generation: 2, Image: "player", Deadline: w.Now().Add(time.Hour)})
 	}
 	plant("catan-7")

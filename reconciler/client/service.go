@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,7 +21,7 @@ func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	}
 	r := request{method: http.MethodPut, path: path, body: p, slow: true, once: p.CreateOnly}
 	if p.Backend == sandbox.Cloudflare { // which is brought images
-		r.longer = sandbox.ImageLimit
+		r.longer = driver.ImageLimit
 	}
 	return e, c.call(ctx, r, &e)
 }

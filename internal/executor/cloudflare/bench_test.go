@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -49,9 +50,9 @@ func BenchmarkAgainstBare(b *testing.B) {
 	exec.report(b, "exec")
 }
 
-func benchSpec(s *cloudflaretest.Server) sandbox.SandboxSpec {
-	return sandbox.SandboxSpec{
-		Handle: sandbox.Handle{
+func benchSpec(s *cloudflaretest.Server) driver.SandboxSpec {
+	return driver.SandboxSpec{
+		Handle: driver.Handle{
 			LedgerID: "ledgerofbench222", EnvironmentID: "bench-1", Instance: s.Instance, SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
 		AgentDID: "did:plc:bench", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour),

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -200,7 +201,7 @@ func (c *carrier) recorded(id string) {
 }
 
 // dial opens a carrier to a sandbox.
-func (w *Worker) dial(ctx context.Context, h sandbox.Handle) (c *carrier, err error) {
+func (w *Worker) dial(ctx context.Context, h driver.Handle) (c *carrier, err error) {
 	c, err = signed(w, func() (*carrier, error) { return w.dialOnce(ctx, h) })
 	if final(err) {
 		err = fmt.Errorf("%w: %w", channel.ErrGone, err)
@@ -208,7 +209,7 @@ func (w *Worker) dial(ctx context.Context, h sandbox.Handle) (c *carrier, err er
 	return c, err
 }
 
-func (w *Worker) dialOnce(ctx context.Context, h sandbox.Handle) (*carrier, error) {
+func (w *Worker) dialOnce(ctx context.Context, h driver.Handle) (*carrier, error) {
 	r := onSandbox(h, http.MethodGet, "channel", "connect to its guest")
 	r.path += "?nonce=" + sandbox.RandomIDs(nonceLength)
 	req, err := http.NewRequestWithContext(ctx, r.method, w.base+r.path, nil)

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -44,10 +45,10 @@ func (w *world) each(tests map[string]func(*world)) {
 	}
 }
 
-func (w *world) spec() sandbox.SandboxSpec {
+func (w *world) spec() driver.SandboxSpec {
 	const agent = "did:plc:worker"
-	return sandbox.SandboxSpec{
-		Handle: sandbox.Handle{
+	return driver.SandboxSpec{
+		Handle: driver.Handle{
 			LedgerID: "ledgerofworker22", EnvironmentID: "worker-1", Instance: w.server.Instance,
 			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
@@ -58,7 +59,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 }
 
 // spawn makes a sandbox with limits, and ends it with the test.
-func (w *world) spawn(l cloudflare.Limits, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+func (w *world) spawn(l cloudflare.Limits, change ...func(*driver.SandboxSpec)) driver.Handle {
 	w.Helper()
 	spec := w.spec()
 	for _, f := range change {
@@ -82,7 +83,7 @@ func (w *world) wantError(err error, code sandbox.Code, reason sandbox.Reason) {
 	}
 }
 
-func (w *world) inspect(h sandbox.Handle) cloudflare.Standing {
+func (w *world) inspect(h driver.Handle) cloudflare.Standing {
 	w.Helper()
 	s, err := w.worker.Inspect(w.Context(), h)
 	w.must(err)
@@ -90,7 +91,7 @@ func (w *world) inspect(h sandbox.Handle) cloudflare.Standing {
 }
 
 // sh runs a script and returns what it wrote.
-func (w *world) sh(h sandbox.Handle, script string) string {
+func (w *world) sh(h driver.Handle, script string) string {
 	w.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
 	w.must(err)
@@ -100,7 +101,7 @@ func (w *world) sh(h sandbox.Handle, script string) string {
 }
 
 // awaitStopped waits until a container has ended without being asked by this test, and returns how.
-func (w *world) awaitStopped(h sandbox.Handle) cloudflare.Period {
+func (w *world) awaitStopped(h driver.Handle) cloudflare.Period {
 	w.Helper()
 	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
 		if s := w.inspect(h); s.State == sandbox.StateStopped {

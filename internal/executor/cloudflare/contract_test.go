@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
@@ -55,10 +56,10 @@ func TestContractBehindABufferingProxy(t *testing.T) {
 
 func contract(t *testing.T, d *cloudflaretest.Deployer) executortest.Config {
 	return executortest.Config{
-		New:   func(t *testing.T) sandbox.Executor { return newExecutor(t, d) },
+		New:   func(t *testing.T) driver.Executor { return newExecutor(t, d) },
 		Image: cloudflaretest.Reference(cloudflaretest.Busybox(t)), MissingImage: cloudflaretest.Reference("sandbox-test/no-such-image:1"),
 		ImageUnseen: true, StandIn: true, Resources: lite(t),
-		StopBehindBack: func(t *testing.T, h sandbox.Handle) {
+		StopBehindBack: func(t *testing.T, h driver.Handle) {
 			t.Helper()
 			r, err := sandbox.ExecRequest{Command: []string{"hostname"}}.Normalize()
 			if err != nil {

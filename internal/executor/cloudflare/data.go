@@ -5,12 +5,12 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// Export returns what lies in /data, as sandbox.Exporter has it: what was saved of it, after it has been saved
+// Export returns what lies in /data, as driver.Exporter has it: what was saved of it, after it has been saved
 // now where the sandbox is awake. Nothing of the sandbox stands still while the stream is read.
-func (w *Worker) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+func (w *Worker) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	r := onSandbox(h, http.MethodGet, "data", "read /data")
 	ctx, cancel := context.WithCancel(ctx)
 	answer, err := w.send(ctx, r, nil) //nolint:bodyclose // the stream closes it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -61,7 +62,7 @@ type Deployer interface {
 	Doubt(name string)
 	// Metered returns what Cloudflare has counted of a deployment's containers, those that it needs to run them
 	// included, on each UTC day from from to before to. Errors: NotFound, when it has no container application.
-	Metered(ctx context.Context, name string, from, to time.Time) ([]sandbox.Metered, error)
+	Metered(ctx context.Context, name string, from, to time.Time) ([]driver.Metered, error)
 	// Delete removes a deployment with all its sandboxes, their Durable Objects and all that is in its
 	// database and bucket. Absent is success, and so is one that is half made. Errors: Conflict as Deploy.
 	Delete(ctx context.Context, name string) error

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -140,10 +141,10 @@ func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
 // Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do.
 // Their settings are script, signing_key, variables, image, resources, max_instances and rollout_grace, and each
 // Part that is missing.
-func (d Deployment) Differences(s Site) (all []sandbox.Difference) {
+func (d Deployment) Differences(s Site) (all []driver.Difference) {
 	differ := func(setting, wanted, found string) {
 		if wanted != found {
-			all = append(all, sandbox.Difference{Setting: setting, Wanted: wanted, Found: found})
+			all = append(all, driver.Difference{Setting: setting, Wanted: wanted, Found: found})
 		}
 	}
 	for _, part := range s.Missing {

@@ -3,16 +3,16 @@
 //
 //	Worker (this package) ──signed HTTPS, WebSocket──> Worker ──> Durable Object ──port──> guest in the container
 //
-// Executor is a sandbox.Executor over one account: it has environments deployed by a Deployer, finds their Workers
+// Executor is a driver.Executor over one account: it has environments deployed by a Deployer, finds their Workers
 // by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
 // without a reconciler; /data outlives its container; and its starts, stops and CPU time are recorded, which
-// is what the ledger bills (sandbox.Capabilities.Records), as far as the clocks agree: none of it was before the
+// is what the ledger bills (driver.Capabilities.Records), as far as the clocks agree: none of it was before the
 // lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
 // pids_limit is not used.
 //
 // Limits are those of a lease and a grace (Config.Grace), so that a reconciler, where one runs, comes first. A use
 // that goes through the Worker it sees; others, such as a lease that is renewed, and changed limits it is told
-// (Renew). What it has put to rest or ended by itself is told as a rest (sandbox.Observation.Rest): the ledger
+// (Renew). What it has put to rest or ended by itself is told as a rest (driver.Observation.Rest): the ledger
 // decides whether the lease has ended.
 //
 // # What is kept

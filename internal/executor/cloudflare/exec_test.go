@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func testExec(w *world) {
 	h := w.spawn(cloudflare.Limits{})
-	for name, test := range map[string]func(*world, sandbox.Handle){
+	for name, test := range map[string]func(*world, driver.Handle){
 		"streams and exit code":                     execStreams,
 		"directory, variables and user":             execSettings,
 		"a large standard input reaches its end":    execStdin,
@@ -32,14 +33,14 @@ func testExec(w *world) {
 	}
 }
 
-func (w *world) exec(h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+func (w *world) exec(h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	w.Helper()
 	r, err := r.Normalize()
 	w.must(err)
 	return w.worker.Exec(w.Context(), h, r)
 }
 
-func execStreams(w *world, h sandbox.Handle) {
+func execStreams(w *world, h driver.Handle) {
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}})
 	w.must(err)
 	if res.ExitCode != 7 || string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" || res.TimedOut || res.Duration <= 0 {
@@ -47,7 +48,7 @@ func execStreams(w *world, h sandbox.Handle) {
 	}
 }
 
-func execSettings(w *world, h sandbox.Handle) {
+func execSettings(w *world, h driver.Handle) {
 	w.sh(h, "mkdir -p /workspace/deep/er && chmod 755 /workspace")
 	res, err := w.exec(h, sandbox.ExecRequest{
 		Command: []string{"sh", "-c", "pwd; echo $GREETING; id -u; id -g"},
@@ -59,7 +60,7 @@ func execSettings(w *world, h sandbox.Handle) {
 	}
 }
 
-func execStdin(w *world, h sandbox.Handle) {
+func execStdin(w *world, h driver.Handle) {
 	input := strings.Repeat("0123456789abcdef", 3<<16) // 3 MiB
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
 	w.must(err)
@@ -71,7 +72,7 @@ func execStdin(w *world, h sandbox.Handle) {
 	}
 }
 
-func execUnread(w *world, h sandbox.Handle) {
+func execUnread(w *world, h driver.Handle) {
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
 	w.must(err)
 	if res.ExitCode != 0 || string(res.Stdout) != "done\n" {
@@ -79,7 +80,7 @@ func execUnread(w *world, h sandbox.Handle) {
 	}
 }
 
-func execStreamed(w *world, h sandbox.Handle) {
+func execStreamed(w *world, h driver.Handle) {
 	out, in := io.Pipe()
 	toCommand, keys := io.Pipe()
 	ended := make(chan error, 1)
@@ -117,7 +118,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func execSlow(w *world, h sandbox.Handle) {
+func execSlow(w *world, h driver.Handle) {
 	out := &slow{}
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 40000000"}, Stdout: out})
 	w.must(err)
@@ -127,13 +128,13 @@ func execSlow(w *world, h sandbox.Handle) {
 }
 
 // alive counts the sandbox's processes whose command line begins with a mark.
-func (w *world) alive(h sandbox.Handle, mark string) int {
+func (w *world) alive(h driver.Handle, mark string) int {
 	w.Helper()
 	out := w.sh(h, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done")
 	return strings.Count("\n"+out, "\n"+mark)
 }
 
-func execTimeout(w *world, h sandbox.Handle) {
+func execTimeout(w *world, h driver.Handle) {
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7001 & sleep 7001"}, Timeout: sandbox.Duration(time.Second)})
 	w.must(err)
 	if res.ExitCode != sandbox.ExitTimeout || !res.TimedOut || string(res.Stdout) != "begun\n" {
@@ -144,7 +145,7 @@ func execTimeout(w *world, h sandbox.Handle) {
 	}
 }
 
-func execCancelled(w *world, h sandbox.Handle) {
+func execCancelled(w *world, h driver.Handle) {
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	begun := writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })
@@ -161,7 +162,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func execOnce(w *world, h sandbox.Handle) {
+func execOnce(w *world, h driver.Handle) {
 	r := sandbox.ExecRequest{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: []string{"sh", "-c", "echo x >> /workspace/once"}}
 	_, err := w.exec(h, r)
 	w.must(err)
@@ -172,7 +173,7 @@ func execOnce(w *world, h sandbox.Handle) {
 	}
 }
 
-func execAsleep(w *world, _ sandbox.Handle) {
+func execAsleep(w *world, _ driver.Handle) {
 	h := w.spawn(cloudflare.Limits{})
 	w.must(w.worker.Sleep(w.Context(), h))
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"true"}})
@@ -182,7 +183,7 @@ func execAsleep(w *world, _ sandbox.Handle) {
 	}
 }
 
-func execAbsent(w *world, h sandbox.Handle) {
+func execAbsent(w *world, h driver.Handle) {
 	_, err := w.exec(w.spec().Handle, sandbox.ExecRequest{Command: []string{"true"}})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 	h.Instance = "another"

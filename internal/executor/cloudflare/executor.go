@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -75,8 +76,8 @@ type deployed struct {
 }
 
 var (
-	_ sandbox.Executor = (*Executor)(nil)
-	_ sandbox.Meter    = (*Executor)(nil)
+	_ driver.Executor = (*Executor)(nil)
+	_ driver.Meter    = (*Executor)(nil)
 )
 
 // New returns an executor for the account of a Deployer. It does not connect. Errors: Invalid.
@@ -116,16 +117,16 @@ func (e *Executor) Close() error {
 	return errors.Join(errs...)
 }
 
-// Backend implements sandbox.Executor.
+// Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 
-// Capabilities implements sandbox.Executor. Each container is a machine of its own, which Cloudflare shuts in and
+// Capabilities implements driver.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
-func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true, Metered: true}
+func (e *Executor) Capabilities() driver.Capabilities {
+	return driver.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true, Metered: true}
 }
 
-// Instance implements sandbox.Executor: it is the account's id.
+// Instance implements driver.Executor: it is the account's id.
 func (e *Executor) Instance(ctx context.Context) (string, error) {
 	account, err := e.deployer.Account(ctx)
 	if err != nil {
@@ -256,7 +257,7 @@ func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance s
 
 // worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
 // sandboxes either.
-func (e *Executor) worker(ctx context.Context, h sandbox.Handle) (*Worker, error) {
+func (e *Executor) worker(ctx context.Context, h driver.Handle) (*Worker, error) {
 	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).WithReason(sandbox.ReasonSandboxNotFound)
@@ -268,7 +269,7 @@ func (e *Executor) worker(ctx context.Context, h sandbox.Handle) (*Worker, error
 }
 
 // help makes a call of the guest, as helper.Run has it.
-func (e *Executor) help(ctx context.Context, h sandbox.Handle, c helper.Call) (wire.Result, error) {
+func (e *Executor) help(ctx context.Context, h driver.Handle, c helper.Call) (wire.Result, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return wire.Result{}, err

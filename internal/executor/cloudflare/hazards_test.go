@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
@@ -36,7 +37,7 @@ func testHazards(w *world) {
 }
 
 // crash ends a sandbox's container behind the Worker's back.
-func (w *world) crash(h sandbox.Handle) {
+func (w *world) crash(h driver.Handle) {
 	w.Helper()
 	cloudflaretest.Crash(w, strings.TrimSpace(w.sh(h, "hostname")))
 }
@@ -73,7 +74,7 @@ const fillTime = 2 * time.Second
 
 // unreadCopy begins a copy that is larger than all that lies between the sandbox and its reader, does something, and
 // wants the copy to be broken off.
-func (w *world) unreadCopy(h sandbox.Handle, act func() error) {
+func (w *world) unreadCopy(h driver.Handle, act func() error) {
 	w.Helper()
 	w.sh(h, "head -c 50000000 /dev/zero > /workspace/large")
 	r, err := w.worker.CopyFrom(w.Context(), h, "/workspace/large")
@@ -136,7 +137,7 @@ func (m *mortal) die() {
 }
 
 // dieUnder starts a command and dies while it runs.
-func (w *world) dieUnder(h sandbox.Handle, id string, detach bool) {
+func (w *world) dieUnder(h driver.Handle, id string, detach bool) {
 	w.Helper()
 	line := &mortal{}
 	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -76,7 +77,7 @@ type settings struct {
 	LeaseSleepAfter  int64             `json:"lease_sleep_after_ms"`
 }
 
-func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
+func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	env := map[string]string{"HOME": "/workspace"}
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, map[string]string{
@@ -98,7 +99,7 @@ func settingsOf(spec sandbox.SandboxSpec, l Limits) settings {
 // Spawn makes the sandbox and returns when it takes commands; one that was made is found. Its disk, memory and
 // CPU are those of the Worker's container application. Errors: CapacityExceeded; Invalid;
 // Failed: it was made and did not come up, or has stopped since; what is left is for Kill.
-func (w *Worker) Spawn(ctx context.Context, spec sandbox.SandboxSpec, l Limits) error {
+func (w *Worker) Spawn(ctx context.Context, spec driver.SandboxSpec, l Limits) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (w *Worker) Spawn(ctx context.Context, spec sandbox.SandboxSpec, l Limits) 
 // maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
 const maxConfig = 96 << 10
 
-func checkSpec(spec sandbox.SandboxSpec) error {
+func checkSpec(spec driver.SandboxSpec) error {
 	var f []sandbox.Field
 	bad := func(name, problem string) { f = append(f, sandbox.Field{Name: name, Problem: problem}) }
 	if spec.Deadline.IsZero() {
@@ -132,12 +133,12 @@ func checkSpec(spec sandbox.SandboxSpec) error {
 }
 
 // Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its programs have ended. Asleep is success. Errors: NotFound, Failed.
-func (w *Worker) Sleep(ctx context.Context, h sandbox.Handle) error {
+func (w *Worker) Sleep(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
 }
 
 // Wake starts the container with an empty disk, and /data as it was saved. Awake is success. Errors: NotFound, CapacityExceeded, Failed.
-func (w *Worker) Wake(ctx context.Context, h sandbox.Handle) error {
+func (w *Worker) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
 
@@ -151,7 +152,7 @@ type renewal struct {
 
 // Renew tells it that it was used just now, with its limits and those of its lease, which are for readers. It
 // returns how it stands since. One that has ended by its ttl may be started again. Errors: NotFound.
-func (w *Worker) Renew(ctx context.Context, h sandbox.Handle, lease sandbox.Limits, l Limits) (Standing, error) {
+func (w *Worker) Renew(ctx context.Context, h driver.Handle, lease driver.Limits, l Limits) (Standing, error) {
 	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")
 	r.body = renewal{
 		TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
@@ -165,12 +166,12 @@ func (w *Worker) Renew(ctx context.Context, h sandbox.Handle, lease sandbox.Limi
 }
 
 // Kill ends it and forgets it, and what was saved of it, but for its periods. Absent is success.
-func (w *Worker) Kill(ctx context.Context, h sandbox.Handle) error {
+func (w *Worker) Kill(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodDelete, "", "end"), nil)
 }
 
 // Inspect looks at a sandbox without waking it. Errors: NotFound.
-func (w *Worker) Inspect(ctx context.Context, h sandbox.Handle) (Standing, error) {
+func (w *Worker) Inspect(ctx context.Context, h driver.Handle) (Standing, error) {
 	var answer standing
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "", "look at it"), &answer); err != nil {
 		return Standing{}, err
@@ -198,7 +199,7 @@ func (a standing) decode() Standing {
 }
 
 // Periods returns when a sandbox ran, in order; for a week also after its end. One that never was has none.
-func (w *Worker) Periods(ctx context.Context, h sandbox.Handle) ([]Period, error) {
+func (w *Worker) Periods(ctx context.Context, h driver.Handle) ([]Period, error) {
 	var answer struct {
 		Periods []period `json:"periods"`
 	}

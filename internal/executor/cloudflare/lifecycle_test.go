@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -103,7 +104,7 @@ func killTwice(w *world) {
 }
 
 // wantPeriods checks why each life of a sandbox ended; "" is one that goes on.
-func (w *world) wantPeriods(h sandbox.Handle, want ...cloudflare.Cause) []cloudflare.Period {
+func (w *world) wantPeriods(h driver.Handle, want ...cloudflare.Cause) []cloudflare.Period {
 	w.Helper()
 	periods, err := w.worker.Periods(w.Context(), h)
 	w.must(err)
@@ -185,7 +186,7 @@ func processKeepsNotAwake(w *world) {
 	go func() {
 		defer close(ended)
 		// It ends with its sandbox, which may tell how.
-		_, _ = w.worker.RunProcess(w.Context(), h, sandbox.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
+		_, _ = w.worker.RunProcess(w.Context(), h, driver.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
 	}()
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
@@ -196,7 +197,7 @@ func processKeepsNotAwake(w *world) {
 // renewalChangesSleep has a sandbox that would sleep soon hear that it has more time, and then less.
 func renewalChangesSleep(w *world) {
 	const soon = 3 * time.Second
-	lease := sandbox.Limits{TTL: sandbox.Duration(time.Minute)}
+	lease := driver.Limits{TTL: sandbox.Duration(time.Minute)}
 	h := w.spawn(cloudflare.Limits{SleepAfter: soon})
 	before := w.inspect(h)
 	s, err := w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour})
@@ -224,7 +225,7 @@ func renewalBringsBack(w *world) {
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseTTL {
 		w.Errorf("it stopped as %+v", p)
 	}
-	_, err := w.worker.Renew(w.Context(), h, sandbox.Limits{}, cloudflare.Limits{TTL: time.Hour})
+	_, err := w.worker.Renew(w.Context(), h, driver.Limits{}, cloudflare.Limits{TTL: time.Hour})
 	w.must(err)
 	w.must(w.worker.Wake(w.Context(), h))
 	w.wantPeriods(h, cloudflare.CauseTTL, "")
@@ -234,7 +235,7 @@ func endsAtDeadline(w *world) {
 	began := time.Now()
 	w.spawn(cloudflare.Limits{}) // to learn how long this machine takes
 	deadline := time.Now().Add(3*time.Second + 3*time.Since(began))
-	h := w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) { s.Deadline = deadline })
+	h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Deadline = deadline })
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "trap '' TERM; sleep 7003"}})
 	if err == nil {
 		w.Error("a command that runs past the deadline has a result")
@@ -249,12 +250,12 @@ func endsAtDeadline(w *world) {
 }
 
 func refused(w *world) {
-	for name, change := range map[string]func(*sandbox.SandboxSpec){
-		"no deadline":  func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
-		"a pool":       func(s *sandbox.SandboxSpec) { s.AgentDID = "" },
-		"a gateway":    func(s *sandbox.SandboxSpec) { s.Network = sandbox.NetworkRestricted },
-		"a mount":      func(s *sandbox.SandboxSpec) { s.Mounts = []sandbox.Mount{{}} },
-		"large config": func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 97<<10) },
+	for name, change := range map[string]func(*driver.SandboxSpec){
+		"no deadline":  func(s *driver.SandboxSpec) { s.Deadline = time.Time{} },
+		"a pool":       func(s *driver.SandboxSpec) { s.AgentDID = "" },
+		"a gateway":    func(s *driver.SandboxSpec) { s.Network = sandbox.NetworkRestricted },
+		"a mount":      func(s *driver.SandboxSpec) { s.Mounts = []sandbox.Mount{{}} },
+		"large config": func(s *driver.SandboxSpec) { s.Config = make([]byte, 97<<10) },
 	} {
 		spec := w.spec()
 		change(&spec)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -41,12 +42,12 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	sleeps := w.spawn(cloudflare.Limits{SleepAfter: alone / 2})
 	crashes := w.spawn(cloudflare.Limits{})
 	deadline := time.Now().Add(alone * 3 / 4)
-	ends := w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) { s.Deadline = deadline })
+	ends := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Deadline = deadline })
 
 	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
 	w.dieUnder(detached, id, true)
 	w.sh(process, "setsid sh -c 'while :; do date +%s > /workspace/beat; sleep 1; done' >/dev/null 2>&1 &")
-	kept := map[string]sandbox.Handle{"idle": idle, "detached": detached, "process": process}
+	kept := map[string]driver.Handle{"idle": idle, "detached": detached, "process": process}
 	names := map[string]string{}
 	for what, h := range kept {
 		names[what] = strings.TrimSpace(w.sh(h, "echo kept > /workspace/note; hostname"))

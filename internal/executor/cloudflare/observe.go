@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Listed is one sandbox of a list.
@@ -48,16 +48,16 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 
 // Usage samples a sandbox that is awake, by what the guest reads of its cgroup. It is no use of the sandbox.
 // Errors: NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
-func (w *Worker) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	var u wire.Usage
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "usage", "sample it"), &u); err != nil {
-		return sandbox.Usage{}, err
+		return driver.Usage{}, err
 	}
-	return sandbox.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
+	return driver.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
 }
 
-// Metered implements sandbox.Meter.
-func (e *Executor) Metered(ctx context.Context, ref sandbox.EnvironmentRef, from, to time.Time) ([]sandbox.Metered, error) {
+// Metered implements driver.Meter.
+func (e *Executor) Metered(ctx context.Context, ref driver.EnvironmentRef, from, to time.Time) ([]driver.Metered, error) {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -22,7 +23,7 @@ func testObserve(w *world) {
 }
 
 // find returns a sandbox's entry in the list, false when it is not listed.
-func (w *world) find(h sandbox.Handle) (cloudflare.Standing, bool) {
+func (w *world) find(h driver.Handle) (cloudflare.Standing, bool) {
 	w.Helper()
 	list, err := w.worker.List(w.Context(), w.server.Instance, h.LedgerID)
 	w.must(err)
@@ -73,8 +74,8 @@ func (w *world) lease(agent string) string {
 
 func leaseRows(w *world) {
 	agent := "did:plc:" + sandbox.RandomIDs(8)
-	life := func(generation int64) sandbox.Handle {
-		return w.spawn(cloudflare.Limits{}, func(s *sandbox.SandboxSpec) {
+	life := func(generation int64) driver.Handle {
+		return w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) {
 			s.AgentDID, s.LeaseID, s.Generation = agent, sandbox.LeaseID(agent, s.EnvironmentID), generation
 			s.TTL, s.SleepAfter, s.ExpiryConditions = sandbox.Duration(time.Second), sandbox.Duration(5*time.Minute), []string{"agent.death"}
 		})
@@ -122,10 +123,10 @@ func expiredAsleep(w *world) {
 }
 
 // expires makes a sandbox with limits, and waits until D1 tells that it has ended by them.
-func (w *world) expires(l cloudflare.Limits) sandbox.Handle {
+func (w *world) expires(l cloudflare.Limits) driver.Handle {
 	w.Helper()
 	agent := "did:plc:" + sandbox.RandomIDs(8)
-	h := w.spawn(l, func(s *sandbox.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
+	h := w.spawn(l, func(s *driver.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
 	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
 		if s, _ := w.find(h); s.State == sandbox.StateStopped && w.lease(agent) == `expired 3 worker-1 0 0s []` {
 			return h

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,8 +18,8 @@ const (
 	variablePrepared = "IMAGE_PREPARED"
 )
 
-// Check implements sandbox.Provisioner. Whether there is such an image only Provision finds out.
-func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+// Check implements driver.Provisioner. Whether there is such an image only Provision finds out.
+func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 }
 
 // deployment is what an environment is deployed with, once its image is prepared.
-func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
+func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
 		return Deployment{}, err
@@ -55,7 +56,7 @@ func (e *Executor) deployment(ref sandbox.EnvironmentRef, spec sandbox.Environme
 }
 
 // prepare is deployment with its image prepared, and whether that had to be sent.
-func (e *Executor) prepare(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
+func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
 	if err := e.Check(ctx, ref, spec); err != nil {
 		return d, false, err
 	}
@@ -77,8 +78,8 @@ func imageOf(s Site) string {
 	return s.Image
 }
 
-// Provision implements sandbox.Provisioner.
-func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+// Provision implements driver.Provisioner.
+func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	d, _, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ const (
 )
 
 // awaitAnswer returns once a Worker that was deployed answers. Errors: Unavailable.
-func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref sandbox.EnvironmentRef) error {
+func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref driver.EnvironmentRef) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	for {
@@ -121,8 +122,8 @@ func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref sandbox.Envir
 	}
 }
 
-// Differences implements sandbox.Provisioner.
-func (e *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+// Differences implements driver.Provisioner.
+func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (e *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, 
 	}
 	site, err := e.deployer.Find(ctx, d.Name)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return []sandbox.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}, nil
+		return []driver.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -143,8 +144,8 @@ func (e *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, 
 	return d.Differences(site), nil
 }
 
-// Mend implements sandbox.Provisioner: what differs from what was deployed is deployed again.
-func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
+// Mend implements driver.Provisioner: what differs from what was deployed is deployed again.
+func (e *Executor) Mend(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
 	d, sent, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return "", err
@@ -169,7 +170,7 @@ func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sa
 }
 
 // describe tells of differences for readers; "" when there are none.
-func describe(all []sandbox.Difference) string {
+func describe(all []driver.Difference) string {
 	parts := make([]string, len(all))
 	for i, d := range all {
 		parts[i] = fmt.Sprintf("%s is %q and should be %q", d.Setting, d.Found, d.Wanted)
@@ -177,8 +178,8 @@ func describe(all []sandbox.Difference) string {
 	return strings.Join(parts, "; ")
 }
 
-// Deprovision implements sandbox.Provisioner.
-func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+// Deprovision implements driver.Provisioner.
+func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	d, err := e.find(ctx, ref.LedgerID, ref.EnvironmentID, ref.Instance)
 	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
 	switch code := sandbox.CodeOf(err); {

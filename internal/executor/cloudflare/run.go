@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -27,7 +28,7 @@ const (
 )
 
 // help carries out a call over the channel to a sandbox, as helper.Run has it.
-func (w *Worker) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
+func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	s, leave, err := w.sessions.use(h)
 	if err != nil {
 		return wire.Result{}, err
@@ -117,7 +118,7 @@ func changes(r channel.Request) bool {
 }
 
 // unfinished ends a command whose result will not come because of cause, and explains why.
-func unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
+func unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call, cause error) error {
 	known, refused := errors.AsType[*sandbox.Error](cause)
 	begun := errors.Is(cause, channel.ErrLost) || errors.Is(cause, channel.ErrClosed) || errors.Is(cause, errOutage) || ctx.Err() != nil
 	if refused && !begun {

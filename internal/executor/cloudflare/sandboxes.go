@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Spawn implements sandbox.Lifecycle. Its image is the one that its environment is deployed with.
-func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+// Spawn implements driver.Lifecycle. Its image is the one that its environment is deployed with.
+func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	d, err := e.find(ctx, spec.LedgerID, spec.EnvironmentID, spec.Instance)
 	if err == nil && d.image != spec.Image { // it may have been deployed by another process since
 		e.forget(DeploymentName(spec.LedgerID, spec.EnvironmentID))
@@ -34,7 +35,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 }
 
 // limits are those that a Worker keeps for a lease's.
-func (e *Executor) limits(of sandbox.Limits) Limits {
+func (e *Executor) limits(of driver.Limits) Limits {
 	return Limits{TTL: e.withGrace(of.TTL), SleepAfter: e.withGrace(of.SleepAfter)}
 }
 
@@ -45,21 +46,21 @@ func (e *Executor) withGrace(d sandbox.Duration) time.Duration {
 	return d.D() + e.cfg.Grace
 }
 
-// Renew implements sandbox.Lifecycle.
-func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, l sandbox.Limits) (sandbox.Observation, error) {
+// Renew implements driver.Lifecycle.
+func (e *Executor) Renew(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	s, err := w.Renew(ctx, h, l, e.limits(l))
 	if err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	return observation(h, s), nil
 }
 
-// Sleep implements sandbox.Lifecycle: whatever the mode, the container is stopped.
-func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, _ sandbox.SleepMode) error {
+// Sleep implements driver.Lifecycle: whatever the mode, the container is stopped.
+func (e *Executor) Sleep(ctx context.Context, h driver.Handle, _ sandbox.SleepMode) error {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return err
@@ -67,16 +68,16 @@ func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, _ sandbox.SleepM
 	return w.Sleep(ctx, h)
 }
 
-// Assign implements sandbox.Lifecycle: no sandbox here was made for a warm pool. Errors: Conflict, Unavailable, NotFound.
-func (e *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+// Assign implements driver.Lifecycle: no sandbox here was made for a warm pool. Errors: Conflict, Unavailable, NotFound.
+func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	if _, err := e.Inspect(ctx, spec.Handle); err != nil {
 		return err
 	}
 	return sandbox.Errorf(sandbox.Conflict, "cloudflare: sandbox %s: %w", spec.SandboxID, errNotAssigned).WithReason(sandbox.ReasonInvalidState)
 }
 
-// Wake implements sandbox.Lifecycle.
-func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+// Wake implements driver.Lifecycle.
+func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return err
@@ -84,8 +85,8 @@ func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 	return w.Wake(ctx, h)
 }
 
-// Kill implements sandbox.Lifecycle. What an environment had is gone with its deployment.
-func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+// Kill implements driver.Lifecycle. What an environment had is gone with its deployment.
+func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	w, err := e.worker(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
@@ -96,9 +97,9 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 	return w.Kill(ctx, h)
 }
 
-// Export implements sandbox.Exporter: what is read is what was saved, of an awake sandbox just now. So nothing
+// Export implements driver.Exporter: what is read is what was saved, of an awake sandbox just now. So nothing
 // stands still while it is read, and nothing can tear it.
-func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return nil, err
@@ -106,21 +107,21 @@ func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser,
 	return w.Export(ctx, h)
 }
 
-// Inspect implements sandbox.Observer.
-func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+// Inspect implements driver.Observer.
+func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	s, err := w.Inspect(ctx, h)
 	if err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	return observation(h, s), nil
 }
 
-func observation(h sandbox.Handle, s Standing) sandbox.Observation {
-	return sandbox.Observation{
+func observation(h driver.Handle, s Standing) driver.Observation {
+	return driver.Observation{
 		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
 		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
 		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Incarnation: s.Period.Incarnation,
@@ -131,17 +132,17 @@ func observation(h sandbox.Handle, s Standing) sandbox.Observation {
 // rests are the causes of stops that are a rest.
 var rests = map[Cause]sandbox.StopReason{CauseIdle: sandbox.StopIdle, CauseTTL: sandbox.StopIdle, CauseSleep: sandbox.StopRequest}
 
-// Usage implements sandbox.Observer.
-func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+// Usage implements driver.Observer.
+func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
-		return sandbox.Usage{}, err
+		return driver.Usage{}, err
 	}
 	return w.Usage(ctx, h)
 }
 
-// Incarnations implements sandbox.Observer: they are the periods that the Worker recorded.
-func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+// Incarnations implements driver.Observer: they are the periods that the Worker recorded.
+func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return nil, err
@@ -153,9 +154,9 @@ func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 	if len(periods) == 0 {
 		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s never ran, or its records are deleted", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
 	}
-	all := make([]sandbox.Incarnation, 0, len(periods))
+	all := make([]driver.Incarnation, 0, len(periods))
 	for _, p := range periods {
-		all = append(all, sandbox.Incarnation{Number: p.Incarnation, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
+		all = append(all, driver.Incarnation{Number: p.Incarnation, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
 	}
 	return all, nil
 }
@@ -163,8 +164,8 @@ func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 // listers bounds the Workers that are asked for their sandboxes at once.
 const listers = 16
 
-// List implements sandbox.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no other.
-func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+// List implements driver.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no other.
+func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	instance, err := e.Instance(ctx)
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	if err != nil {
 		return nil, err
 	}
-	lists := make([][]sandbox.Observation, len(sites))
+	lists := make([][]driver.Observation, len(sites))
 	errs := make([]error, len(sites))
 	var group errgroup.Group
 	group.SetLimit(listers)
@@ -204,7 +205,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	return all, &sandbox.PartialError{Missing: missing, NameOf: func(id string) string { return DeploymentName(ledgerID, id) }}
 }
 
-func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]sandbox.Observation, error) {
+func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]driver.Observation, error) {
 	w, err := e.line(s)
 	if err != nil {
 		return nil, err
@@ -213,15 +214,15 @@ func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID strin
 	if err != nil {
 		return nil, err
 	}
-	all := make([]sandbox.Observation, 0, len(list))
+	all := make([]driver.Observation, 0, len(list))
 	for _, l := range list {
-		h := sandbox.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
+		h := driver.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
 		all = append(all, observation(h, l.Standing))
 	}
 	return all, nil
 }
 
-// Watch implements sandbox.Observer by polling: Cloudflare sends no events.
+// Watch implements driver.Observer by polling: Cloudflare sends no events.
 func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
 	before, err := e.look(ctx, ledgerID, nil)
 	if err != nil {
@@ -281,16 +282,16 @@ func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]
 	return all, nil
 }
 
-// Leftovers implements sandbox.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
+// Leftovers implements driver.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
 // with it; what an environment has goes with Deprovision.
-func (e *Executor) Leftovers(context.Context, string) ([]sandbox.Leftover, error) { return nil, nil }
+func (e *Executor) Leftovers(context.Context, string) ([]driver.Leftover, error) { return nil, nil }
 
-// RemoveLeftover implements sandbox.Cleaner: there is none.
-func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+// RemoveLeftover implements driver.Cleaner: there is none.
+func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
 	return e.confirm(ctx, l.Instance)
 }
 
-// Audit implements sandbox.Auditor. What shuts a container in is Cloudflare's, and cannot be inspected.
+// Audit implements driver.Auditor. What shuts a container in is Cloudflare's, and cannot be inspected.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	list, err := e.List(ctx, ledgerID)
 	if err != nil {
@@ -311,12 +312,12 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	return checks, nil
 }
 
-// EgressLogs implements sandbox.EgressLogger: no environment has a gateway here.
-func (e *Executor) EgressLogs(context.Context, string) ([]sandbox.EnvironmentRef, error) {
+// EgressLogs implements driver.EgressLogger: no environment has a gateway here.
+func (e *Executor) EgressLogs(context.Context, string) ([]driver.EnvironmentRef, error) {
 	return nil, nil
 }
 
-// EgressLog implements sandbox.EgressLogger.
-func (e *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+// EgressLog implements driver.EgressLogger.
+func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
 	return nil, e.confirm(ctx, ref.Instance)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -263,7 +264,7 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	ran, err := x.Incarnations(h.Context(), sandbox.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID})
+	ran, err := x.Incarnations(h.Context(), driver.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID})
 	if err != nil || len(ran) != 1 {
 		h.Fatalf("it is recorded to have run %+v: %v", ran, err)
 	}
@@ -296,7 +297,7 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	}
 	h.end()
 	x := h.executor()
-	handle := sandbox.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID}
+	handle := driver.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID}
 	cloudflaretest.Crash(t, container)
 	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		o, err := x.Inspect(t.Context(), handle)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,10 +21,10 @@ const (
 
 // sessions are those with the sandboxes of one Worker.
 type sessions struct {
-	open func(h sandbox.Handle) *session
+	open func(h driver.Handle) *session
 
 	mu      sync.Mutex // guards what follows
-	of      map[sandbox.Handle]*session
+	of      map[driver.Handle]*session
 	closed  bool
 	closing sync.WaitGroup // sessions that are being closed
 }
@@ -36,12 +37,12 @@ type session struct {
 	end    *time.Timer // closes it when it has been idle for long; nil before it first is
 }
 
-func newSessions(open func(h sandbox.Handle) *session) *sessions {
-	return &sessions{open: open, of: map[sandbox.Handle]*session{}}
+func newSessions(open func(h driver.Handle) *session) *sessions {
+	return &sessions{open: open, of: map[driver.Handle]*session{}}
 }
 
 // use returns the session with a sandbox. leave must be called after the operation. Errors: Unavailable once all are closed.
-func (s *sessions) use(h sandbox.Handle) (_ *session, leave func(), err error) {
+func (s *sessions) use(h driver.Handle) (_ *session, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -58,7 +59,7 @@ func (s *sessions) use(h sandbox.Handle) (_ *session, leave func(), err error) {
 	return found, sync.OnceFunc(func() { s.leave(h, found) }), nil
 }
 
-func (s *sessions) leave(h sandbox.Handle, of *session) {
+func (s *sessions) leave(h driver.Handle, of *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of.users--
@@ -72,7 +73,7 @@ func (s *sessions) leave(h sandbox.Handle, of *session) {
 	of.end.Reset(sessionIdle)
 }
 
-func (s *sessions) expire(h sandbox.Handle, of *session) {
+func (s *sessions) expire(h driver.Handle, of *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of[h] == of && of.users == 0 {
@@ -81,7 +82,7 @@ func (s *sessions) expire(h sandbox.Handle, of *session) {
 }
 
 // forget closes a session, and waits for nothing. The caller holds mu.
-func (s *sessions) forget(h sandbox.Handle) {
+func (s *sessions) forget(h driver.Handle) {
 	of := s.of[h]
 	delete(s.of, h)
 	if of.end != nil {
@@ -109,7 +110,7 @@ func (s *sessions) close() {
 }
 
 // openSession returns a session with a sandbox. It dials for its first operation.
-func (w *Worker) openSession(h sandbox.Handle) *session {
+func (w *Worker) openSession(h driver.Handle) *session {
 	b := &books{open: map[string]begun{}}
 	return &session{books: b, client: channel.NewClient(channel.ClientConfig{
 		Name: "reconciler", Redial: channel.Backoff{Max: maxRedial},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -114,7 +115,7 @@ type request struct {
 func (r request) changes() bool { return r.method != http.MethodGet }
 
 // onSandbox is a request about a sandbox: method and verb are as worker/src/index.ts lists them.
-func onSandbox(h sandbox.Handle, method, verb, what string) request {
+func onSandbox(h driver.Handle, method, verb, what string) request {
 	path := "/v1/instances/" + url.PathEscape(h.Instance) + "/ledgers/" + url.PathEscape(h.LedgerID) + "/sandboxes/" + url.PathEscape(h.SandboxID)
 	if verb != "" {
 		path += "/" + verb

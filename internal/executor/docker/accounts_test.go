@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -95,7 +96,7 @@ func TestAccountsOfASandboxAreItsOwnAndStay(t *testing.T) {
 	must(t, w.x.Spawn(t.Context(), one))
 	must(t, w.x.Spawn(t.Context(), other))
 	for range 2 {
-		for _, h := range []sandbox.Handle{one.Handle, other.Handle} {
+		for _, h := range []driver.Handle{one.Handle, other.Handle} {
 			got := w.exec(t, h, "sh", "-c", "whoami; id -un; id -gn; cut -d: -f1,3 /etc/passwd | grep sandbox; grep -c app /etc/passwd; id -u verifier; true")
 			is := sandbox.Confinement{}.Identity(h.SandboxID, false)
 			if want := fmt.Sprintf("sandbox\nsandbox\nsandbox\nsandbox:%d\n0\n%d\n", is.UID, is.UID+1); got != want {

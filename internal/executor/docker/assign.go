@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -16,9 +17,9 @@ import (
 // volume, so that a start after a stop finds it.
 
 // pooled reports whether a sandbox is made for a warm pool, before it has a lease.
-func pooled(spec sandbox.SandboxSpec) bool { return spec.AgentDID == "" }
+func pooled(spec driver.SandboxSpec) bool { return spec.AgentDID == "" }
 
-func leaseMount(h sandbox.Handle) dockerapi.Mount {
+func leaseMount(h driver.Handle) dockerapi.Mount {
 	m := volumeMount(leaseVolume(h), guest.LeaseDir, handleLabels(h, roleLease))
 	m.VolumeOptions.NoCopy = true
 	return m
@@ -27,8 +28,8 @@ func leaseMount(h sandbox.Handle) dockerapi.Mount {
 // assignTries is how often an assignment is sent whose answer was lost. Process 1 takes the same one again.
 const assignTries = 3
 
-// Assign implements sandbox.Lifecycle. It asks nothing of the engine while the sandbox answers.
-func (e *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+// Assign implements driver.Lifecycle. It asks nothing of the engine while the sandbox answers.
+func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}

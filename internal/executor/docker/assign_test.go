@@ -5,12 +5,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // spawnPooled makes a sandbox that waits for its lease, and returns its specification for that.
-func (w *world) spawnPooled(t testing.TB) sandbox.SandboxSpec {
+func (w *world) spawnPooled(t testing.TB) driver.SandboxSpec {
 	t.Helper()
 	spec := w.spec()
 	waiting := spec
@@ -39,7 +40,7 @@ func TestAssigningARunningSandboxAsksNothingOfTheEngine(t *testing.T) {
 	w := newWorld(t, dockertest.Busybox(t))
 	x, p := throughProxy(t)
 	must(t, x.Assign(t.Context(), w.spawnPooled(t))) // finds the relay, and the engine's clock
-	waiting := []sandbox.SandboxSpec{w.spawnPooled(t), w.spawnPooled(t), w.spawnPooled(t)}
+	waiting := []driver.SandboxSpec{w.spawnPooled(t), w.spawnPooled(t), w.spawnPooled(t)}
 	var asked atomic.Int64
 	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 		asked.Add(1)

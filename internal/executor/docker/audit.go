@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Audit implements sandbox.Auditor by the rules of auditRules; gateways and relays have their own. All keep processRules.
+// Audit implements driver.Auditor by the rules of auditRules; gateways and relays have their own. All keep processRules.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := e.engine(ctx)
 	if err != nil {
@@ -44,7 +45,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 }
 
 // auditOne holds one container against some rules. One that has gone meanwhile has no checks.
-func (e *Executor) auditOne(ctx context.Context, l sandbox.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
+func (e *Executor) auditOne(ctx context.Context, l driver.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
 	c, err := e.lookWithin(ctx, l.Name, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):

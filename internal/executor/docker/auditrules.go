@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 that concern one
@@ -240,7 +240,7 @@ func healthCheck(a audited) string {
 // networks finds every network but "none" and the sandbox's own.
 func networks(a audited) string {
 	var found []string
-	own := networkName(sandbox.Handle{LedgerID: a.container.Config.Labels[labelLedger], SandboxID: a.container.Config.Labels[labelSandbox]})
+	own := networkName(driver.Handle{LedgerID: a.container.Config.Labels[labelLedger], SandboxID: a.container.Config.Labels[labelSandbox]})
 	for name := range a.networks() {
 		if name != dockerapi.NetworkNone && name != own {
 			found = append(found, name)

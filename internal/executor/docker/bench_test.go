@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // BenchmarkColdSpawn compares Spawn and Kill with `docker run -d` and `docker rm -f` of a container
@@ -35,7 +35,7 @@ func BenchmarkColdSpawn(b *testing.B) {
 }
 
 // dockerRun is the plain way to what Spawn makes, without guest and handed-over volumes.
-func dockerRun(b *testing.B, name string, spec sandbox.SandboxSpec) error {
+func dockerRun(b *testing.B, name string, spec driver.SandboxSpec) error {
 	return command(b, "docker", "run", "-d", "--name", name, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL",
 		"--security-opt", "no-new-privileges", "--network", "none", "--ipc", "private", "--no-healthcheck",
 		"--log-opt", "max-size=1m", "--log-opt", "max-file=1",

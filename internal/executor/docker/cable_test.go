@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -60,7 +61,7 @@ func TestACommandOutlivesARelayThatHangs(t *testing.T) {
 }
 
 // outlives runs a command that writes before and after harm is done to its connection.
-func outlives(t *testing.T, x *docker.Executor, h sandbox.Handle, harm func()) {
+func outlives(t *testing.T, x *docker.Executor, h driver.Handle, harm func()) {
 	t.Helper()
 	out, in := io.Pipe()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 1; seq 100000"}, Stdout: in}.Normalize()

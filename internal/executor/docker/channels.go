@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -23,10 +24,10 @@ const (
 
 // channels are the sessions with sandboxes.
 type channels struct {
-	open func(h sandbox.Handle) *channel.Client
+	open func(h driver.Handle) *channel.Client
 
 	mu      sync.Mutex // guards what follows
-	of      map[sandbox.Handle]*session
+	of      map[driver.Handle]*session
 	idle    int // of those
 	closed  bool
 	closing sync.WaitGroup // sessions that are being closed
@@ -40,13 +41,13 @@ type session struct {
 	end    *time.Timer // closes it when it has been idle for long; nil before it first is
 }
 
-func newChannels(open func(h sandbox.Handle) *channel.Client) *channels {
-	return &channels{open: open, of: make(map[sandbox.Handle]*session)}
+func newChannels(open func(h driver.Handle) *channel.Client) *channels {
+	return &channels{open: open, of: make(map[driver.Handle]*session)}
 }
 
 // use returns the session with a sandbox. done must be called after the operation.
 // Errors: Unavailable once all are closed.
-func (c *channels) use(h sandbox.Handle) (client *channel.Client, done func(), err error) {
+func (c *channels) use(h driver.Handle) (client *channel.Client, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -66,7 +67,7 @@ func (c *channels) use(h sandbox.Handle) (client *channel.Client, done func(), e
 }
 
 // done ends one use. A session that was forgotten meanwhile is closed by what forgot it.
-func (c *channels) done(h sandbox.Handle, s *session) {
+func (c *channels) done(h driver.Handle, s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.users--
@@ -86,7 +87,7 @@ func (c *channels) done(h sandbox.Handle, s *session) {
 }
 
 // expire closes a session that is still idle.
-func (c *channels) expire(h sandbox.Handle, s *session) {
+func (c *channels) expire(h driver.Handle, s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of[h] == s && s.users == 0 && time.Since(s.since) >= channelIdle {
@@ -95,7 +96,7 @@ func (c *channels) expire(h sandbox.Handle, s *session) {
 }
 
 // oldest returns the sandbox whose session has been idle longest. The caller holds mu.
-func (c *channels) oldest() (h sandbox.Handle) {
+func (c *channels) oldest() (h driver.Handle) {
 	var since time.Time
 	for of, s := range c.of {
 		if s.users == 0 && (since.IsZero() || s.since.Before(since)) {
@@ -106,7 +107,7 @@ func (c *channels) oldest() (h sandbox.Handle) {
 }
 
 // forget closes a session, and waits for nothing. The caller holds mu.
-func (c *channels) forget(h sandbox.Handle) {
+func (c *channels) forget(h driver.Handle) {
 	s := c.of[h]
 	if s == nil {
 		return
@@ -120,14 +121,14 @@ func (c *channels) forget(h sandbox.Handle) {
 }
 
 // leave closes the session with a sandbox, if there is one.
-func (c *channels) leave(h sandbox.Handle) {
+func (c *channels) leave(h driver.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(h)
 }
 
 // existing calls do with the session of a sandbox, if there is one.
-func (c *channels) existing(h sandbox.Handle, do func(*channel.Client)) {
+func (c *channels) existing(h driver.Handle, do func(*channel.Client)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.of[h]; s != nil {
@@ -147,7 +148,7 @@ func (c *channels) close() {
 }
 
 // openChannel returns a session with a sandbox, through its ledger's relay.
-func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
+func (e *Executor) openChannel(h driver.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
 		Name: providerName, Log: e.log.With("sandbox", h.SandboxID),
 		Redial: channel.Backoff{Max: maxRedial},
@@ -159,7 +160,7 @@ func (e *Executor) openChannel(h sandbox.Handle) *channel.Client {
 const firstDial = 3 * time.Second
 
 // dialSandbox opens a carrier. A relay that does not answer soon is started, or replaced where it hangs, and asked once more.
-func (e *Executor) dialSandbox(ctx context.Context, h sandbox.Handle) (net.Conn, error) {
+func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, error) {
 	r := relayOf(h)
 	conn, err := e.dialFirst(ctx, r, h.SandboxID)
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {

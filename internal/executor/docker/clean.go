@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Leftovers implements sandbox.Cleaner: the ledger's carriers, gateways, networks, volumes and images, the directories
+// Leftovers implements driver.Cleaner: the ledger's carriers, gateways, networks, volumes and images, the directories
 // of its relay, and the relay itself where nothing else is left.
-func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
 	carriers, err := e.containersOf(ctx, ledgerID, roleCarrier)
 	if err != nil {
@@ -38,12 +39,12 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 	return slices.Concat(carriers, gateways, networks, volumes, images, relayed), err
 }
 
-func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]sandbox.Leftover, error) {
+func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Leftover, error) {
 	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
 	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
 		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
 	})
-	var list []sandbox.Leftover
+	var list []driver.Leftover
 	for _, c := range found {
 		name := c.ID
 		if len(c.Names) > 0 {
@@ -54,20 +55,20 @@ func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([
 	return list, err
 }
 
-func (e *Executor) leftNetworks(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+func (e *Executor) leftNetworks(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
 	found, err := e.networksOf(ctx, map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelRole: string(roleNetwork)})
-	var list []sandbox.Leftover
+	var list []driver.Leftover
 	for _, n := range found {
 		list = append(list, leftover(n.Name, n.Labels, n.Created))
 	}
 	return list, err
 }
 
-func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]sandbox.Leftover, error) {
+func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Leftover, error) {
 	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
 		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
 	})
-	var list []sandbox.Leftover
+	var list []driver.Leftover
 	for _, v := range found.Volumes {
 		if !ofLedger(v.Labels) { // it goes with the ledger's last environment
 			list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
@@ -76,11 +77,11 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.F
 	return list, err
 }
 
-func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]sandbox.Leftover, error) {
+func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Leftover, error) {
 	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
 		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
 	})
-	var list []sandbox.Leftover
+	var list []driver.Leftover
 	for _, img := range found {
 		if ofLedger(img.Labels) {
 			continue
@@ -94,20 +95,20 @@ func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 	return list, err
 }
 
-func leftover(name string, labels map[string]string, created time.Time) sandbox.Leftover {
-	return sandbox.Leftover{
-		Handle: sandbox.Handle{
+func leftover(name string, labels map[string]string, created time.Time) driver.Leftover {
+	return driver.Leftover{
+		Handle: driver.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
 			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
 		},
-		Kind: sandbox.LeftoverKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
+		Kind: driver.LeftoverKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
 	}
 }
 
-// RemoveLeftover implements sandbox.Cleaner. It waits for nothing: what is in use is a conflict.
-func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+// RemoveLeftover implements driver.Cleaner. It waits for nothing: what is in use is a conflict.
+func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
 	switch l.Kind {
-	case sandbox.LeftoverRelay, sandbox.LeftoverChannels, sandbox.LeftoverRelayImage, sandbox.LeftoverChannel:
+	case driver.LeftoverRelay, driver.LeftoverChannels, driver.LeftoverRelayImage, driver.LeftoverChannel:
 		return e.removeOfRelay(ctx, l)
 	}
 	if err := checkRef(environmentOf(l.Handle)); err != nil {
@@ -115,13 +116,13 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 	}
 	var err error
 	switch l.Kind {
-	case sandbox.LeftoverCarrier, sandbox.LeftoverGateway:
+	case driver.LeftoverCarrier, driver.LeftoverGateway:
 		err = e.removeLeftContainer(ctx, l)
-	case sandbox.LeftoverWorkspace, sandbox.LeftoverData, sandbox.LeftoverLease, sandbox.LeftoverGuest, sandbox.LeftoverEgress:
+	case driver.LeftoverWorkspace, driver.LeftoverData, driver.LeftoverLease, driver.LeftoverGuest, driver.LeftoverEgress:
 		err = e.removeLeftVolume(ctx, l)
-	case sandbox.LeftoverNetwork:
+	case driver.LeftoverNetwork:
 		err = e.removeLeftNetwork(ctx, l)
-	case sandbox.LeftoverSeed, sandbox.LeftoverGatewayImage:
+	case driver.LeftoverSeed, driver.LeftoverGatewayImage:
 		err = e.removeLeftImage(ctx, l)
 	default:
 		return sandbox.Errorf(sandbox.Invalid, "docker: %s: nothing that this program makes is a %q", l.Name, l.Kind)
@@ -133,7 +134,7 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 }
 
 // leftoverLabels are what must still be on an object for it to be removed.
-func leftoverLabels(l sandbox.Leftover) map[string]string {
+func leftoverLabels(l driver.Leftover) map[string]string {
 	labels := environmentLabels(environmentOf(l.Handle), role(l.Kind))
 	if l.SandboxID != "" {
 		labels[labelSandbox] = l.SandboxID
@@ -141,7 +142,7 @@ func leftoverLabels(l sandbox.Leftover) map[string]string {
 	return labels
 }
 
-func (e *Executor) removeLeftContainer(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftContainer(ctx context.Context, l driver.Leftover) error {
 	c, err := e.lookUp(ctx, l.Name)
 	if err != nil {
 		return err
@@ -152,7 +153,7 @@ func (e *Executor) removeLeftContainer(ctx context.Context, l sandbox.Leftover) 
 	return e.removeContainer(ctx, c.ID)
 }
 
-func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftVolume(ctx context.Context, l driver.Leftover) error {
 	v, err := fetch(ctx, e, read("look for volume", l.Name), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, l.Name)
 	})
@@ -167,7 +168,7 @@ func (e *Executor) removeLeftVolume(ctx context.Context, l sandbox.Leftover) err
 	})
 }
 
-func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftImage(ctx context.Context, l driver.Leftover) error {
 	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, l.Name)
 	})
@@ -188,7 +189,7 @@ func (e *Executor) removeLeftImage(ctx context.Context, l sandbox.Leftover) erro
 }
 
 // removeLeftNetwork removes every network of the name: two programs at once may have made two.
-func (e *Executor) removeLeftNetwork(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeLeftNetwork(ctx context.Context, l driver.Leftover) error {
 	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
 		return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", l.Name))})
 	})

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A sandbox's deadline is of the ledger's clock. That clock and those of this machine and of the engine may differ by
@@ -71,7 +71,7 @@ func (e *Executor) isLocal() bool { return strings.HasPrefix(e.api.DaemonHost(),
 
 // endOf returns the moment of a specification's deadline on this machine. It must be asked as soon as the
 // specification comes.
-func endOf(spec sandbox.SandboxSpec) time.Time {
+func endOf(spec driver.SandboxSpec) time.Time {
 	if spec.AsOf.IsZero() {
 		return spec.Deadline
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -16,16 +17,16 @@ var aside = map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour}
 const late = 10 * time.Second
 
 // byAnotherClock gives a specification a deadline so far away, by a clock that is aside.
-func byAnotherClock(spec sandbox.SandboxSpec, by, lives time.Duration) sandbox.SandboxSpec {
+func byAnotherClock(spec driver.SandboxSpec, by, lives time.Duration) driver.SandboxSpec {
 	spec.AsOf = time.Now().Add(by)
 	spec.Deadline = spec.AsOf.Add(lives)
 	return spec
 }
 
 // wantEnd waits until a sandbox has ended by itself, which must not be before its time and not long after it.
-func (w *world) wantEnd(t *testing.T, h sandbox.Handle, at time.Time) {
+func (w *world) wantEnd(t *testing.T, h driver.Handle, at time.Time) {
 	t.Helper()
-	var o sandbox.Observation
+	var o driver.Observation
 	for time.Now().Before(at.Add(late)) {
 		var err error
 		o, err = w.x.Inspect(t.Context(), h)

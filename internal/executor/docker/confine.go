@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,7 +24,7 @@ var keeperCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SE
 
 // confine shuts a container in: what every sandbox gets, and what its environment decided. profile is the seccomp profile
 // of an environment that names none.
-func confine(h *dockerapi.HostConfig, spec sandbox.SandboxSpec, is sandbox.Identity, profile string) {
+func confine(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
 	h.CapDrop, h.CapAdd = []string{"ALL"}, keeperCapabilities
@@ -57,7 +58,7 @@ const seccompOption = "seccomp="
 // ending its writer: they are never so large that together they leave a sandbox no memory.
 // Runtimes (runc 1.1) replace the mode by that of the image's directory. So the directories belong to the
 // sandbox's user, and process 1 restores the modes.
-func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
+func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
 	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
 		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, is.UID, is.GID),
@@ -69,7 +70,7 @@ func tmpfs(spec sandbox.SandboxSpec, c sandbox.Confinement, is sandbox.Identity)
 
 // ulimits bound single processes. Process 1 sets nproc for the commands of a sandbox that has its user for itself: the
 // kernel counts the processes of a user on the whole host.
-func ulimits(spec sandbox.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
+func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
 	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
@@ -88,10 +89,10 @@ func bind(m sandbox.Mount) dockerapi.Mount {
 }
 
 // diskBytes is what a sandbox may keep on disk, 0 for no limit.
-func diskBytes(spec sandbox.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
+func diskBytes(spec driver.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
 
 // volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
-func volumeSize(spec sandbox.SandboxSpec) string {
+func volumeSize(spec driver.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
 		return ""
 	}
@@ -99,7 +100,7 @@ func volumeSize(spec sandbox.SandboxSpec) string {
 }
 
 // checkConfinement refuses what the engine cannot hold. Errors: Invalid, naming the field.
-func (e *Executor) checkConfinement(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
+func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
 	bad := func(name, problem string, args ...any) {
 		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
@@ -140,8 +141,8 @@ func hasSeccomp(info dockerapi.Info) bool {
 }
 
 // probeQuota makes a volume with a size, which an engine refuses that cannot hold it, and removes it.
-func (e *Executor) probeQuota(ctx context.Context, ref sandbox.EnvironmentRef) error {
-	h := sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
+func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) error {
+	h := driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
 		SandboxID: "quota-" + sandbox.RandomIDs(sandbox.LedgerIDLength)}
 	labels := handleLabels(h, roleData)
 	if err := e.ensureSizedVolume(ctx, dataVolume(h), labels, "1048576"); err != nil {

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // bounded makes a sandbox that may keep 32 MB.
-func (w *world) bounded(t *testing.T) sandbox.Handle {
+func (w *world) bounded(t *testing.T) driver.Handle {
 	t.Helper()
 	spec := w.spec()
 	spec.Resources.DiskMB = 32
@@ -19,7 +20,7 @@ func (w *world) bounded(t *testing.T) sandbox.Handle {
 }
 
 // ends runs a script to its end.
-func (w *world) ends(t *testing.T, h sandbox.Handle, script string) sandbox.ExecResult {
+func (w *world) ends(t *testing.T, h driver.Handle, script string) sandbox.ExecResult {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Minute)}.Normalize()
 	must(t, err)

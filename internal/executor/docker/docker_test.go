@@ -11,10 +11,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestMain(m *testing.M) {
@@ -48,19 +48,19 @@ func TestContract(t *testing.T) {
 // contractOn is the contract for an engine, whose address is host, "" for the machine's.
 func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
 	return executortest.Config{
-		New:   func(t *testing.T) sandbox.Executor { return newExecutorOn(t, host) },
+		New:   func(t *testing.T) driver.Executor { return newExecutorOn(t, host) },
 		Image: image,
-		RemoveBehindBack: func(t *testing.T, h sandbox.Handle) {
+		RemoveBehindBack: func(t *testing.T, h driver.Handle) {
 			if err := api.ContainerRemove(t.Context(), name(h), dockerapi.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		StopBehindBack: func(t *testing.T, h sandbox.Handle) {
+		StopBehindBack: func(t *testing.T, h driver.Handle) {
 			if err := api.ContainerKill(t.Context(), name(h), "KILL"); err != nil {
 				t.Fatal(err)
 			}
 		},
-		BreakChannel: func(t *testing.T, h sandbox.Handle) {
+		BreakChannel: func(t *testing.T, h driver.Handle) {
 			c, err := api.ContainerInspect(t.Context(), name(h))
 			must(t, err)
 			dockertest.KillBroker(t, c.ID)
@@ -84,7 +84,7 @@ func newExecutorOn(t testing.TB, host string) *docker.Executor {
 }
 
 // name is the documented name of a sandbox's container.
-func name(h sandbox.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
+func name(h driver.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
 
 // leftovers names all that the engine has of a ledger.
 func leftovers(t testing.TB, ledgerID string) []string {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -29,7 +30,7 @@ type wayOut struct {
 }
 
 // openWayOut makes what a sandbox gets out by, before its container is made.
-func (e *Executor) openWayOut(ctx context.Context, spec sandbox.SandboxSpec) (wayOut, error) {
+func (e *Executor) openWayOut(ctx context.Context, spec driver.SandboxSpec) (wayOut, error) {
 	switch spec.Network {
 	case sandbox.NetworkRestricted:
 		return e.openGateway(ctx, spec)
@@ -43,7 +44,7 @@ func (e *Executor) openWayOut(ctx context.Context, spec sandbox.SandboxSpec) (wa
 
 // openGateway tells the gateway of a sandbox: the gateway's directory for it is there before the
 // sandbox's container is made, and the policy before its first program.
-func (e *Executor) openGateway(ctx context.Context, spec sandbox.SandboxSpec) (wayOut, error) {
+func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (wayOut, error) {
 	ref := environmentOf(spec.Handle)
 	if err := e.admit(ctx, spec); err != nil {
 		return wayOut{}, err
@@ -59,7 +60,7 @@ func (e *Executor) openGateway(ctx context.Context, spec sandbox.SandboxSpec) (w
 
 // admit tells the gateway of a sandbox and of its agent. A gateway whose volume was lost is told the
 // policy as well.
-func (e *Executor) admit(ctx context.Context, spec sandbox.SandboxSpec) error {
+func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
 	return e.tell(ctx, environmentOf(spec.Handle), "let sandbox "+spec.SandboxID+" out", func(ctx context.Context, c *control.Client) error {
 		s, err := c.Status(ctx)
 		if err == nil && !s.HasPolicy {
@@ -73,7 +74,7 @@ func (e *Executor) admit(ctx context.Context, spec sandbox.SandboxSpec) error {
 }
 
 // closeWayOut has the gateway forget a sandbox, if its environment has a gateway.
-func (e *Executor) closeWayOut(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) closeWayOut(ctx context.Context, h driver.Handle) error {
 	_, err := e.egressDir(ctx, environmentOf(h))
 	if isCode(err, sandbox.NotFound) {
 		return nil
@@ -88,7 +89,7 @@ func (e *Executor) closeWayOut(ctx context.Context, h sandbox.Handle) error {
 
 // keepWayOut sees to it that the gateway of a sandbox runs, if this program has dealt with it before:
 // others would be asked at the cost of the engine's time, and a gateway that crashes comes back anyway.
-func (e *Executor) keepWayOut(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) keepWayOut(ctx context.Context, h driver.Handle) error {
 	e.mu.Lock()
 	_, known := e.links[environmentOf(h)]
 	e.mu.Unlock()
@@ -99,7 +100,7 @@ func (e *Executor) keepWayOut(ctx context.Context, h sandbox.Handle) error {
 }
 
 // askGateway has the gateway of a sandbox answer, and so run.
-func (e *Executor) askGateway(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) askGateway(ctx context.Context, h driver.Handle) error {
 	return e.tell(ctx, environmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
 		_, err := c.Status(ctx)
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
@@ -117,13 +118,13 @@ func logsOf(t testing.TB, api *dockerapi.Client, id string) string {
 }
 
 // spec describes a sandbox with the environment's way out.
-func (r *restricted) spec() sandbox.SandboxSpec {
+func (r *restricted) spec() driver.SandboxSpec {
 	spec := r.world.spec()
 	spec.Network, spec.Egress = sandbox.NetworkRestricted, r.egress
 	return spec
 }
 
-func (r *restricted) spawn(t testing.TB) sandbox.Handle {
+func (r *restricted) spawn(t testing.TB) driver.Handle {
 	t.Helper()
 	spec := r.spec()
 	must(t, r.x.Spawn(t.Context(), spec))
@@ -131,7 +132,7 @@ func (r *restricted) spawn(t testing.TB) sandbox.Handle {
 }
 
 // probe tries one way out.
-func (r *restricted) probe(t testing.TB, h sandbox.Handle, args ...string) string {
+func (r *restricted) probe(t testing.TB, h driver.Handle, args ...string) string {
 	t.Helper()
 	return strings.TrimSpace(r.exec(t, h, append([]string{"/probe"}, args...)...))
 }
@@ -141,7 +142,7 @@ func (r *restricted) gateway() string {
 }
 
 // attempts returns the gateway's log of a sandbox.
-func (r *restricted) attempts(t testing.TB, h sandbox.Handle) []audit.Record {
+func (r *restricted) attempts(t testing.TB, h driver.Handle) []audit.Record {
 	t.Helper()
 	var list []audit.Record
 	for line := range strings.Lines(logsOf(t, r.api, r.gateway())) {

@@ -4,22 +4,23 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// EgressLogs implements sandbox.EgressLogger.
-func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error) {
+// EgressLogs implements driver.EgressLogger.
+func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
 	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
-	refs := make([]sandbox.EnvironmentRef, 0, len(gateways))
+	refs := make([]driver.EnvironmentRef, 0, len(gateways))
 	for _, g := range gateways {
 		refs = append(refs, environmentOf(g.Handle))
 	}
 	return refs, err
 }
 
-// EgressLog implements sandbox.EgressLogger.
-func (e *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+// EgressLog implements driver.EgressLogger.
+func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	entries, err := e.linkTo(ref).client.Attempts(ctx, audit.Position(after))

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -163,7 +164,7 @@ func TestAHangingEngineDoesNotHoldTheCaller(t *testing.T) {
 	defer func() { must(t, x.Close()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	wantCode(t, x.Kill(ctx, sandbox.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}), sandbox.Unavailable)
+	wantCode(t, x.Kill(ctx, driver.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}), sandbox.Unavailable)
 }
 
 func TestEngineIsFoundLikeTheDockerCommandFindsIt(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -28,7 +29,7 @@ const (
 
 // help carries out a call over the channel to a sandbox. When ctx ends first, what it runs is ended too.
 // Errors: as Runner.Exec.
-func (e *Executor) help(ctx context.Context, h sandbox.Handle, call helper.Call) (wire.Result, error) {
+func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	if err := checkHandle(h); err != nil {
 		return wire.Result{}, err
 	}
@@ -65,7 +66,7 @@ func cmpCause(ctx context.Context, err error) error {
 
 // reach returns once a sandbox gives a sign of life. A request that waits in the buffers of a paused one would be carried
 // out after its caller was refused. Errors: Conflict, NotFound, as the engine says; Unavailable.
-func (e *Executor) reach(ctx context.Context, h sandbox.Handle, client *channel.Client) error {
+func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.Client) error {
 	switch c := client.Contact(); {
 	case c.Suspended:
 		if err := e.running(ctx, h); err != nil {
@@ -105,7 +106,7 @@ func (e *Executor) reach(ctx context.Context, h sandbox.Handle, client *channel.
 // errSilent is why a sandbox is given up that its engine says is running.
 var errSilent = errors.New("it runs and does not answer")
 
-func (e *Executor) unreachable(ctx context.Context, h sandbox.Handle, cause error) error {
+func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error) error {
 	if err := e.running(context.WithoutCancel(ctx), h); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (e *Executor) unreachable(ctx context.Context, h sandbox.Handle, cause erro
 }
 
 // running returns nothing but an error where a sandbox does not run, or its engine does not say that it does.
-func (e *Executor) running(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) running(ctx context.Context, h driver.Handle) error {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (e *Executor) running(ctx context.Context, h sandbox.Handle) error {
 var errEnded = errors.New("the sandbox ended meanwhile")
 
 // watchSilence gives an operation up whose sandbox is no longer there. A paused one answers once it goes on.
-func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *channel.Client, giveUp context.CancelCauseFunc) {
+func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client, giveUp context.CancelCauseFunc) {
 	for pause := contactPause; ; {
 		select {
 		case <-ctx.Done():
@@ -168,7 +169,7 @@ func (e *Executor) watchSilence(ctx context.Context, h sandbox.Handle, client *c
 }
 
 // unfinished ends a command whose result will not come, and explains why.
-func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *channel.Client, call helper.Call, cause error) error {
+func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call, cause error) error {
 	var killErr error
 	if call.Ends && !errors.Is(cause, errEnded) {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
@@ -189,7 +190,7 @@ func (e *Executor) unfinished(ctx context.Context, h sandbox.Handle, client *cha
 }
 
 // endCommand ends a command. One in a sandbox that has ended is no more.
-func (e *Executor) endCommand(ctx context.Context, h sandbox.Handle, client *channel.Client, id string) error {
+func (e *Executor) endCommand(ctx context.Context, h driver.Handle, client *channel.Client, id string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
 	go func() { // ends with ctx

@@ -23,6 +23,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -60,9 +61,9 @@ type Executor struct {
 	// networking holds an element while a network is being made.
 	networking chan struct{}
 
-	mu       sync.Mutex                       // guards what follows
-	programs map[string]program               // for each engine seen
-	links    map[sandbox.EnvironmentRef]*link // to gateways
+	mu       sync.Mutex                      // guards what follows
+	programs map[string]program              // for each engine seen
+	links    map[driver.EnvironmentRef]*link // to gateways
 	relays   map[relayRef]*relayLink
 	clocks   map[string]engineClock   // of each engine seen
 	accounts map[string]imageAccounts // by the image's id
@@ -72,7 +73,7 @@ type Executor struct {
 	numbers map[witnessed][]int64
 }
 
-var _ sandbox.Executor = (*Executor)(nil)
+var _ driver.Executor = (*Executor)(nil)
 
 // NewClient returns a client of the engine that cfg names, for work that is not about sandboxes.
 // It does not connect. Errors: as dockerapi.Connect.
@@ -103,7 +104,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
 		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program),
-		links: make(map[sandbox.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
+		links: make(map[driver.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
 		proved: make(map[provedRuntime]bool),
 	}
 	e.channels = newChannels(e.openChannel)
@@ -126,13 +127,13 @@ func (e *Executor) Close() error {
 	return e.api.Close()
 }
 
-// Backend implements sandbox.Executor.
+// Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 
-// Capabilities implements sandbox.Executor. Disk limits need a storage driver that few engines
+// Capabilities implements driver.Executor. Disk limits need a storage driver that few engines
 // have, so they are not promised.
-func (e *Executor) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, Verifier: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
+func (e *Executor) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, Verifier: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
 }
 
 func isCode(err error, code sandbox.Code) bool {

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // dataContent names what lies in /data, so that the engine's names begin there.
 const dataContent = "/data/."
 
-// Export implements sandbox.Exporter by the engine's archive, which needs nothing of the sandbox: the
+// Export implements driver.Exporter by the engine's archive, which needs nothing of the sandbox: the
 // engine mounts the volume, of a stopped container too. Until the stream has ended it keeps every
 // other request for this container waiting, even one that only looks.
-func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func (e *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser,
 // export is what lies in /data on its way out of a sandbox.
 type export struct {
 	e      *Executor
-	h      sandbox.Handle
+	h      driver.Handle
 	ctx    context.Context // of the stream
 	cancel context.CancelFunc
 	body   io.ReadCloser // does not change once the stream is open

@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // begun makes a sandbox with much under /data, and begins to read it by way of another executor.
-func begun(t *testing.T, w *world, x *docker.Executor) (sandbox.Handle, io.ReadCloser) {
+func begun(t *testing.T, w *world, x *docker.Executor) (driver.Handle, io.ReadCloser) {
 	t.Helper()
 	h := w.spawn(t)
 	w.exec(t, h, "sh", "-c", "yes | head -c 150000000 > /data/large") // several times what lies in sockets, unread
@@ -28,7 +29,7 @@ func begun(t *testing.T, w *world, x *docker.Executor) (sandbox.Handle, io.ReadC
 	return h, r
 }
 
-func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	t.Helper()
 	o, err := w.x.Inspect(t.Context(), h)
 	must(t, err)

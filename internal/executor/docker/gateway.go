@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
@@ -65,7 +66,7 @@ func (g Gateway) validate() error {
 
 // ensureGateway makes an environment's gateway run, and let out what the rules say. A gateway of another release or
 // with other needs is replaced, which ends the connections through it.
-func (e *Executor) ensureGateway(ctx context.Context, ref sandbox.EnvironmentRef, rules sandbox.Egress) error {
+func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
 	if err := e.startGateway(ctx, ref); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (e *Executor) ensureGateway(ctx context.Context, ref sandbox.EnvironmentRef
 }
 
 // startGateway makes the container run, and nothing else.
-func (e *Executor) startGateway(ctx context.Context, ref sandbox.EnvironmentRef) error {
+func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	p, err := e.programFor(ctx, "gateway", ref.Instance, gateway.Binary)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (e *Executor) startGateway(ctx context.Context, ref sandbox.EnvironmentRef)
 	})
 }
 
-func (e *Executor) createGateway(ctx context.Context, ref sandbox.EnvironmentRef, reference string, p program) error {
+func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef, reference string, p program) error {
 	if err := e.ensureVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress)); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (e *Executor) createGateway(ctx context.Context, ref sandbox.EnvironmentRef
 	})
 }
 
-func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
+func gatewayConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       reference,
 		Labels:      environmentLabels(ref, roleGateway),
@@ -142,7 +143,7 @@ func gatewayConfig(ref sandbox.EnvironmentRef, reference string) *dockerapi.Cont
 	}
 }
 
-func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef, profile string) *dockerapi.HostConfig {
+func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *dockerapi.HostConfig {
 	pids := gatewayPIDs
 	on := dockerapi.NetworkMode(e.gateway.Network)
 	if on == "" {
@@ -166,7 +167,7 @@ func (e *Executor) gatewayHost(ref sandbox.EnvironmentRef, profile string) *dock
 	}
 }
 
-func (e *Executor) ensureGatewayImage(ctx context.Context, ref sandbox.EnvironmentRef, reference string, p program) error {
+func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef, reference string, p program) error {
 	labels := environmentLabels(ref, roleProgram)
 	there, err := e.findOwnImage(ctx, reference, labels)
 	if there || err != nil {
@@ -194,7 +195,7 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref sandbox.Environme
 }
 
 // removeGateway removes an environment's gateway and all that it has; absent is success.
-func (e *Executor) removeGateway(ctx context.Context, ref sandbox.EnvironmentRef) error {
+func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	e.hangUp(ref)
 	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
 	c, err := e.lookUp(ctx, name)

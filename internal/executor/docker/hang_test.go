@@ -14,13 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // hang makes the engine hang on a sandbox's container, as code in it can: it stops the process that runc starts for
 // a command, for which the engine waits with the container's lock. The returned function ends that.
-func hang(t *testing.T, h sandbox.Handle) (heal func()) {
+func hang(t *testing.T, h driver.Handle) (heal func()) {
 	t.Helper()
 	name := "sandbox-" + h.LedgerID + "-" + h.SandboxID
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name)

@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // spawnConfined provisions the environment with a confinement, and makes a sandbox of it.
-func (w *world) spawnConfined(t *testing.T, c sandbox.Confinement) sandbox.Handle {
+func (w *world) spawnConfined(t *testing.T, c sandbox.Confinement) driver.Handle {
 	t.Helper()
 	environment, spec := w.environment(), w.spec()
 	environment.Confinement, spec.Confinement = c.WithDefaults(), c.WithDefaults()

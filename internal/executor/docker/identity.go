@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Instance implements sandbox.Executor: the id that the engine gave itself.
+// Instance implements driver.Executor: the id that the engine gave itself.
 func (e *Executor) Instance(ctx context.Context) (string, error) {
 	info, err := e.engine(ctx)
 	return info.ID, err
@@ -72,7 +73,7 @@ type program struct {
 }
 
 // identityOf returns the user of a sandbox on the engine.
-func (p program) identityOf(spec sandbox.SandboxSpec) sandbox.Identity {
+func (p program) identityOf(spec driver.SandboxSpec) sandbox.Identity {
 	return spec.Confinement.Identity(spec.SandboxID, p.narrow)
 }
 
@@ -121,7 +122,7 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 
 // absent is the error for a sandbox that the engine does not know: NotFound if the engine is the
 // handle's, Unavailable if that cannot be confirmed.
-func (e *Executor) absent(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) absent(ctx context.Context, h driver.Handle) error {
 	if err := e.confirm(ctx, h.Instance); err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // spawnAs makes a sandbox with a fixed user, or its own for "".
-func (w *world) spawnAs(t *testing.T, user string, mounts ...sandbox.Mount) sandbox.Handle {
+func (w *world) spawnAs(t *testing.T, user string, mounts ...sandbox.Mount) driver.Handle {
 	t.Helper()
 	spec := w.spec()
 	spec.Confinement, spec.Mounts = sandbox.Confinement{User: user}.WithDefaults(), mounts

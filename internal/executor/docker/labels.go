@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -57,7 +58,7 @@ const (
 var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // checkRef refuses ids that cannot be part of a name.
-func checkRef(ref sandbox.EnvironmentRef) error {
+func checkRef(ref driver.EnvironmentRef) error {
 	var f []sandbox.Field
 	for name, id := range map[string]string{"ledger_id": ref.LedgerID, "environment_id": ref.EnvironmentID} {
 		if !idPattern.MatchString(id) {
@@ -70,48 +71,48 @@ func checkRef(ref sandbox.EnvironmentRef) error {
 	return sandbox.InvalidFields("docker: the reference", f)
 }
 
-func checkHandle(h sandbox.Handle) error {
+func checkHandle(h driver.Handle) error {
 	if !idPattern.MatchString(h.SandboxID) {
 		return sandbox.InvalidFields("docker: the handle", []sandbox.Field{{Name: "sandbox_id", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.SandboxID)}})
 	}
 	return checkRef(environmentOf(h))
 }
 
-func environmentOf(h sandbox.Handle) sandbox.EnvironmentRef {
-	return sandbox.EnvironmentRef{LedgerID: h.LedgerID, EnvironmentID: h.EnvironmentID, Instance: h.Instance}
+func environmentOf(h driver.Handle) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: h.LedgerID, EnvironmentID: h.EnvironmentID, Instance: h.Instance}
 }
 
-func sandboxName(h sandbox.Handle) string     { return "sandbox-" + h.LedgerID + "-" + h.SandboxID }
-func carrierName(h sandbox.Handle) string     { return sandboxName(h) + "-carrier" }
-func workspaceVolume(h sandbox.Handle) string { return sandboxName(h) + "-workspace" }
-func dataVolume(h sandbox.Handle) string      { return sandboxName(h) + "-data" }
-func leaseVolume(h sandbox.Handle) string     { return sandboxName(h) + "-lease" }
-func networkName(h sandbox.Handle) string     { return sandboxName(h) + "-network" }
+func sandboxName(h driver.Handle) string     { return "sandbox-" + h.LedgerID + "-" + h.SandboxID }
+func carrierName(h driver.Handle) string     { return sandboxName(h) + "-carrier" }
+func workspaceVolume(h driver.Handle) string { return sandboxName(h) + "-workspace" }
+func dataVolume(h driver.Handle) string      { return sandboxName(h) + "-data" }
+func leaseVolume(h driver.Handle) string     { return sandboxName(h) + "-lease" }
+func networkName(h driver.Handle) string     { return sandboxName(h) + "-network" }
 
 // guestVolume is named by content, so that a new release never meets an old guest's volume.
-func guestVolume(ref sandbox.EnvironmentRef, guestHash string) string {
+func guestVolume(ref driver.EnvironmentRef, guestHash string) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-" + guestHash
 }
 
-func gatewayName(ref sandbox.EnvironmentRef) string {
+func gatewayName(ref driver.EnvironmentRef) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-gateway"
 }
 
-func egressVolume(ref sandbox.EnvironmentRef) string {
+func egressVolume(ref driver.EnvironmentRef) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-egress"
 }
 
 // gatewayImage is named by what is in it, like a seed.
-func gatewayImage(ref sandbox.EnvironmentRef, hash string) string {
+func gatewayImage(ref driver.EnvironmentRef, hash string) string {
 	return "sandbox-" + ref.LedgerID + "-gateway:" + ref.EnvironmentID + "-" + hash
 }
 
 // seedImage is named by what is in it. Environment ids are valid in a tag but not in a repository.
-func seedImage(ref sandbox.EnvironmentRef, hash string) (repository, tag string) {
+func seedImage(ref driver.EnvironmentRef, hash string) (repository, tag string) {
 	return "sandbox-" + ref.LedgerID, ref.EnvironmentID + "-" + hash
 }
 
-func environmentLabels(ref sandbox.EnvironmentRef, r role) map[string]string {
+func environmentLabels(ref driver.EnvironmentRef, r role) map[string]string {
 	return map[string]string{
 		labelProvider:    providerName,
 		labelLedger:      ref.LedgerID,
@@ -121,13 +122,13 @@ func environmentLabels(ref sandbox.EnvironmentRef, r role) map[string]string {
 	}
 }
 
-func handleLabels(h sandbox.Handle, r role) map[string]string {
+func handleLabels(h driver.Handle, r role) map[string]string {
 	l := environmentLabels(environmentOf(h), r)
 	l[labelSandbox] = h.SandboxID
 	return l
 }
 
-func sandboxLabels(spec sandbox.SandboxSpec, imageID string) map[string]string {
+func sandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	l := handleLabels(spec.Handle, roleSandbox)
 	l[labelLease] = spec.LeaseID
 	l[labelGeneration] = strconv.FormatInt(spec.Generation, 10)

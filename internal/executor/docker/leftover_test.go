@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -27,7 +28,7 @@ func TestLeftoversOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 		IDs: func(int) string { return w.ref.LedgerID },
 	})
 	must(t, err)
-	e, err := leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.x}})
+	e, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{w.x}})
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()); must(t, store.Close()) })
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,8 +20,8 @@ const stopGrace = 10
 // removalLimit bounds the wait for a removal that the engine already works on.
 const removalLimit = 2 * time.Minute
 
-// Sleep implements sandbox.Lifecycle.
-func (e *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+// Sleep implements driver.Lifecycle.
+func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
 	if mode == sandbox.SleepStop {
 		return e.stop(ctx, h)
 	}
@@ -43,7 +44,7 @@ const stubborn = 10 * time.Second
 
 // pause freezes a container. Under load a runtime on cgroup v1 gives up a process that is slow to freeze,
 // and thaws the others again (runc 1.1: "unable to freeze").
-func (e *Executor) pause(ctx context.Context, h sandbox.Handle) (err error) {
+func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
 		err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
 			return e.api.ContainerPause(ctx, sandboxName(h))
@@ -53,7 +54,7 @@ func (e *Executor) pause(ctx context.Context, h sandbox.Handle) (err error) {
 	return err
 }
 
-func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 	if _, err := e.inspect(ctx, h); err != nil {
 		return err
 	}
@@ -66,9 +67,9 @@ func (e *Executor) stop(ctx context.Context, h sandbox.Handle) error {
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
 
-// Wake implements sandbox.Lifecycle. A caller waits for it, so it asks before it looks: the container's
+// Wake implements driver.Lifecycle. A caller waits for it, so it asks before it looks: the container's
 // name holds the ids of its ledger and of itself, and thawing what is not paused changes nothing.
-func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	if err := checkHandle(h); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (e *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
 
 // unless forgives an error when the sandbox is in one of the wanted states after all: another
 // caller was faster, and engines answer that with different codes.
-func (e *Executor) unless(ctx context.Context, h sandbox.Handle, err error, wanted ...sandbox.State) error {
+func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wanted ...sandbox.State) error {
 	if err == nil {
 		return nil
 	}
@@ -122,14 +123,14 @@ func (e *Executor) unless(ctx context.Context, h sandbox.Handle, err error, want
 	return err
 }
 
-// Renew implements sandbox.Lifecycle: an engine keeps no time but the deadline, which stays.
-func (e *Executor) Renew(ctx context.Context, h sandbox.Handle, _ sandbox.Limits) (sandbox.Observation, error) {
+// Renew implements driver.Lifecycle: an engine keeps no time but the deadline, which stays.
+func (e *Executor) Renew(ctx context.Context, h driver.Handle, _ driver.Limits) (driver.Observation, error) {
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements sandbox.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. The
+// Kill implements driver.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. The
 // channel ends process 1 at the same time, so that no code runs on when the engine is slow.
-func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	c, err := e.find(ctx, h) // NotFound is the word of the sandbox's own engine
 	if err == nil {
 		var telling sync.WaitGroup
@@ -178,7 +179,7 @@ func (e *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
 const endLimit = 2 * time.Second
 
 // endNow has process 1 end its sandbox: by the channel, and by a file that it looks for. Kill does not rely on it.
-func (e *Executor) endNow(ctx context.Context, h sandbox.Handle) {
+func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	if err := e.endByChannel(ctx, h); err != nil {
@@ -195,7 +196,7 @@ func (e *Executor) endNow(ctx context.Context, h sandbox.Handle) {
 }
 
 // find lists a sandbox's container. Errors: as inspect.
-func (e *Executor) find(ctx context.Context, h sandbox.Handle) (dockerapi.ContainerSummary, error) {
+func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
 	if err := checkHandle(h); err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -21,7 +22,7 @@ import (
 type link struct{ client *control.Client }
 
 // linkTo returns the line to an environment's gateway.
-func (e *Executor) linkTo(ref sandbox.EnvironmentRef) *link {
+func (e *Executor) linkTo(ref driver.EnvironmentRef) *link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, ok := e.links[ref]
@@ -33,7 +34,7 @@ func (e *Executor) linkTo(ref sandbox.EnvironmentRef) *link {
 }
 
 // hangUp closes the line to a gateway.
-func (e *Executor) hangUp(ref sandbox.EnvironmentRef) {
+func (e *Executor) hangUp(ref driver.EnvironmentRef) {
 	e.mu.Lock()
 	l := e.links[ref]
 	delete(e.links, ref)
@@ -45,7 +46,7 @@ func (e *Executor) hangUp(ref sandbox.EnvironmentRef) {
 
 // tell has the gateway do something. A gateway that is not there is started first; one that has just
 // started needs a moment. Errors: Failed when the gateway refuses, Unavailable when it does not answer.
-func (e *Executor) tell(ctx context.Context, ref sandbox.EnvironmentRef, what string, do func(context.Context, *control.Client) error) error {
+func (e *Executor) tell(ctx context.Context, ref driver.EnvironmentRef, what string, do func(context.Context, *control.Client) error) error {
 	l := e.linkTo(ref)
 	var last error
 	err := await(ctx, "gateway "+gatewayName(ref)+" answers", gatewayStart, func(ctx context.Context) (bool, error) {
@@ -70,7 +71,7 @@ func (e *Executor) tell(ctx context.Context, ref sandbox.EnvironmentRef, what st
 
 // call connects to a gateway's control socket: as a file where the engine's volumes are this
 // machine's and this program may see them, else through a command that the engine runs in the gateway.
-func (e *Executor) call(ctx context.Context, ref sandbox.EnvironmentRef) (net.Conn, error) {
+func (e *Executor) call(ctx context.Context, ref driver.EnvironmentRef) (net.Conn, error) {
 	dir, err := e.egressDir(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (e *Executor) call(ctx context.Context, ref sandbox.EnvironmentRef) (net.Co
 }
 
 // egressDir returns where the gateway's volume is on the engine's host.
-func (e *Executor) egressDir(ctx context.Context, ref sandbox.EnvironmentRef) (string, error) {
+func (e *Executor) egressDir(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
 	v, err := fetch(ctx, e, read("look for volume", egressVolume(ref)), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, egressVolume(ref))
 	})
@@ -107,7 +108,7 @@ func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 }
 
 // relay connects to the control socket through the engine.
-func (e *Executor) relay(ctx context.Context, ref sandbox.EnvironmentRef) (net.Conn, error) {
+func (e *Executor) relay(ctx context.Context, ref driver.EnvironmentRef) (net.Conn, error) {
 	return e.execIn(ctx, gatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Mend implements sandbox.Provisioner. What an environment has that can break is its gateway. One that
+// Mend implements driver.Provisioner. What an environment has that can break is its gateway. One that
 // works is left alone, also if it is of another release: reconcilers of two releases would take turns.
-func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
+func (e *Executor) Mend(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
 	if err := checkRef(ref); err != nil || spec.Network != sandbox.NetworkRestricted {
 		return "", err
 	}
@@ -20,14 +21,14 @@ func (e *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, spec sa
 	return found, e.ensureGateway(ctx, ref, spec.EgressRules())
 }
 
-// Differences implements sandbox.Provisioner: nothing that an environment has here has settings of others' making.
-func (e *Executor) Differences(context.Context, sandbox.EnvironmentRef, sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+// Differences implements driver.Provisioner: nothing that an environment has here has settings of others' making.
+func (e *Executor) Differences(context.Context, driver.EnvironmentRef, sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	return nil, nil
 }
 
 // examineGateway returns what is wrong with an environment's gateway, "" when it works. One that hangs
 // is removed: what it was told is in its volume.
-func (e *Executor) examineGateway(ctx context.Context, ref sandbox.EnvironmentRef) (string, error) {
+func (e *Executor) examineGateway(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
 	name := gatewayName(ref)
 	c, err := e.lookUp(ctx, name)
 	if isCode(err, sandbox.NotFound) {

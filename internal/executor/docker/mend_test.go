@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // leased puts the restricted environment on a lease engine, and leases a sandbox of it.
-func (r *restricted) leased(t *testing.T) (survey func() error, findings func() []sandbox.DriftFinding, h sandbox.Handle) {
+func (r *restricted) leased(t *testing.T) (survey func() error, findings func() []sandbox.DriftFinding, h driver.Handle) {
 	t.Helper()
 	e, end := r.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
 	t.Cleanup(end)

@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,7 +57,7 @@ func checkPool(p netip.Prefix) (netip.Prefix, error) {
 // who gets a subnet: it refuses one that overlaps another, so callers on any machine may try at once.
 // It makes one network after another anyway, and before 25.0 gives one name to two callers at once, so
 // that this program asks for one at a time. Errors: CapacityExceeded when the pool is used up.
-func (e *Executor) openNetwork(ctx context.Context, h sandbox.Handle) (string, error) {
+func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, error) {
 	select {
 	case e.networking <- struct{}{}:
 		defer func() { <-e.networking }()

@@ -14,12 +14,13 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (w *world) full() sandbox.SandboxSpec {
+func (w *world) full() driver.SandboxSpec {
 	spec := w.spec()
 	spec.Network = sandbox.NetworkFull
 	return spec
@@ -51,7 +52,7 @@ func removeNetwork(t testing.TB, id string) {
 }
 
 // hears asks for a web page from inside a sandbox, and returns its text, "" if nobody answers.
-func (w *world) hears(t testing.TB, h sandbox.Handle, address string) string {
+func (w *world) hears(t testing.TB, h driver.Handle, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	must(t, err)
@@ -60,7 +61,7 @@ func (w *world) hears(t testing.TB, h sandbox.Handle, address string) string {
 
 // standsOpen is hears for what must not be heard. Engine 20.10 takes its isolation of bridges away for some
 // milliseconds whenever anybody makes a network, as other tests do: a way that stands open is open each time.
-func (w *world) standsOpen(t testing.TB, h sandbox.Handle, address string) (said string) {
+func (w *world) standsOpen(t testing.TB, h driver.Handle, address string) (said string) {
 	t.Helper()
 	for range 8 {
 		if said = w.hears(t, h, address); said == "" {
@@ -160,7 +161,7 @@ func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 	t.Cleanup(func() { must(t, other.Close()) })
 
 	var mu sync.Mutex
-	var made []sandbox.Handle
+	var made []driver.Handle
 	var refused []error
 	var all sync.WaitGroup
 	for i := range 5 {

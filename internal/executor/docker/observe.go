@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -35,7 +36,7 @@ func hangs(ctx context.Context, err error) bool {
 
 // inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
 // Unavailable if it is another; Conflict when something else has the container's name.
-func (e *Executor) inspect(ctx context.Context, h sandbox.Handle) (dockerapi.ContainerInspect, error) {
+func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
 	if err := checkHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
@@ -64,19 +65,19 @@ func stateOf(s *dockerapi.ContainerState) sandbox.State {
 	}
 }
 
-// Inspect implements sandbox.Observer.
-func (e *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+// Inspect implements driver.Observer.
+func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	return observe(c), nil
 }
 
 // labelled is what the labels of a container tell.
-func labelled(labels map[string]string) sandbox.Observation {
-	return sandbox.Observation{
-		Handle: sandbox.Handle{
+func labelled(labels map[string]string) driver.Observation {
+	return driver.Observation{
+		Handle: driver.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
 			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
 		},
@@ -87,7 +88,7 @@ func labelled(labels map[string]string) sandbox.Observation {
 	}
 }
 
-func observe(c dockerapi.ContainerInspect) sandbox.Observation {
+func observe(c dockerapi.ContainerInspect) driver.Observation {
 	labels := c.Config.Labels
 	o := labelled(labels)
 	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), stateOf(c.State)
@@ -141,15 +142,15 @@ func parseTime(s string) time.Time {
 	return t.UTC()
 }
 
-// List implements sandbox.Observer.
-func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+// List implements driver.Observer.
+func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
 		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: sandboxesOf(ledgerID)})
 	})
 	if err != nil {
 		return nil, err
 	}
-	list := make([]sandbox.Observation, len(found))
+	list := make([]driver.Observation, len(found))
 	looks, looking := errgroup.WithContext(ctx)
 	looks.SetLimit(lookers)
 	for i := range found {
@@ -161,8 +162,8 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 	if err := looks.Wait(); err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(o sandbox.Observation) bool { return o.SandboxID == "" })
-	if slices.ContainsFunc(list, func(o sandbox.Observation) bool { return o.Hangs }) {
+	list = slices.DeleteFunc(list, func(o driver.Observation) bool { return o.SandboxID == "" })
+	if slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Hangs }) {
 		if _, err := e.engine(ctx); err != nil { // it is the engine that hangs, and not a container
 			return nil, err
 		}
@@ -174,18 +175,18 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observa
 const lookers = 16
 
 // lookAtListed adds what a list does not have: limits and exit codes. It returns the zero value for what is gone.
-func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (sandbox.Observation, error) {
+func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
 	c, err := e.lookWithin(ctx, s.ID, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
-		return sandbox.Observation{}, nil
+		return driver.Observation{}, nil
 	case hangs(ctx, err):
 		e.log.Warn("docker: the engine does not answer about a container, and about others it does", "container", s.ID, "sandbox", s.Labels[labelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
 		return o, nil
 	case err != nil:
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	return observe(c), nil
 }
@@ -209,14 +210,14 @@ func sandboxesOf(ledgerID string) dockerapi.Filters {
 	return labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)})
 }
 
-// Usage implements sandbox.Observer.
-func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+// Usage implements driver.Observer.
+func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
-		return sandbox.Usage{}, err
+		return driver.Usage{}, err
 	}
 	if s := stateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
-		return sandbox.Usage{}, e.wrongState(h, s)
+		return driver.Usage{}, e.wrongState(h, s)
 	}
 	r := read("sample container", sandboxName(h))
 	r.reason = sandbox.ReasonStatsFailed
@@ -231,34 +232,34 @@ func (e *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, 
 		return stats, json.NewDecoder(answer.Body).Decode(&stats)
 	})
 	if isCode(err, sandbox.NotFound) {
-		return sandbox.Usage{}, e.absent(ctx, h)
+		return driver.Usage{}, e.absent(ctx, h)
 	}
 	if err != nil {
-		return sandbox.Usage{}, err
+		return driver.Usage{}, err
 	}
-	return sandbox.Usage{
+	return driver.Usage{
 		CPUTime:     time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
 		MemoryBytes: int64(memoryInUse(stats.MemoryStats)),
 		PIDs:        int64(stats.PidsStats.Current),
 	}, nil
 }
 
-// Incarnations implements sandbox.Observer: the engine knows of the last start and stop.
-func (e *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+// Incarnations implements driver.Observer: the engine knows of the last start and stop.
+func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
 	o, err := e.Inspect(ctx, h)
 	if isCode(err, sandbox.NotFound) {
 		if i := e.remembered(ctx, h); !i.RemovedAt.IsZero() {
-			return []sandbox.Incarnation{i}, nil
+			return []driver.Incarnation{i}, nil
 		}
 	}
 	if err != nil || o.StartedAt.IsZero() {
 		return nil, err
 	}
-	i := sandbox.Incarnation{StartedAt: o.StartedAt}
+	i := driver.Incarnation{StartedAt: o.StartedAt}
 	if o.State == sandbox.StateStopped {
 		i.StoppedAt = o.StoppedAt
 	}
-	return []sandbox.Incarnation{i}, nil
+	return []driver.Incarnation{i}, nil
 }
 
 // recallLimit bounds the wait for events of the past: an engine whose clock is behind waits for them to come.
@@ -266,7 +267,7 @@ const recallLimit = 2 * time.Second
 
 // remembered returns what the engine's own events tell of a sandbox that it no longer has. An engine remembers its
 // last 256 events, so that may be nothing.
-func (e *Executor) remembered(ctx context.Context, h sandbox.Handle) (i sandbox.Incarnation) {
+func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Incarnation) {
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
 	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)), dockerapi.Filter("container", sandboxName(h)))
@@ -278,7 +279,7 @@ func (e *Executor) remembered(ctx context.Context, h sandbox.Handle) (i sandbox.
 		case m := <-messages:
 			switch at := time.Unix(0, m.TimeNano).UTC(); m.Action {
 			case dockerapi.ActionStart:
-				i = sandbox.Incarnation{StartedAt: at}
+				i = driver.Incarnation{StartedAt: at}
 			case dockerapi.ActionDie:
 				i.StoppedAt = at
 			case dockerapi.ActionDestroy:
@@ -302,7 +303,7 @@ func memoryInUse(m dockerapi.MemoryStats) uint64 {
 	return m.Usage
 }
 
-func (e *Executor) wrongState(h sandbox.Handle, s sandbox.State) error {
+func (e *Executor) wrongState(h driver.Handle, s sandbox.State) error {
 	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).WithReason(sandbox.ReasonInvalidState)
 }
 
@@ -312,7 +313,7 @@ var watched = []dockerapi.Action{
 	dockerapi.ActionUnPause, dockerapi.ActionUpdate, dockerapi.ActionDestroy, dockerapi.ActionRename,
 }
 
-// Watch implements sandbox.Observer.
+// Watch implements driver.Observer.
 func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
 	info, err := e.engine(ctx)
 	if err != nil {

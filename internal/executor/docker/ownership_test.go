@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -116,8 +117,8 @@ func TestUnreachableEngineIsUnavailable(t *testing.T) {
 	x, err := docker.New(docker.Config{Host: "unix:///nonexistent/docker.sock"})
 	must(t, err)
 	defer func() { must(t, x.Close()) }()
-	h := sandbox.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}
-	ref := sandbox.EnvironmentRef{LedgerID: "l", EnvironmentID: "e", Instance: "i"}
+	h := driver.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}
+	ref := driver.EnvironmentRef{LedgerID: "l", EnvironmentID: "e", Instance: "i"}
 	r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
 	must(t, err)
 	ctx := t.Context()
@@ -128,7 +129,7 @@ func TestUnreachableEngineIsUnavailable(t *testing.T) {
 		},
 		"deprovision": func() error { return x.Deprovision(ctx, ref) },
 		"spawn": func() error {
-			return x.Spawn(ctx, sandbox.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
+			return x.Spawn(ctx, driver.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
 		},
 		"sleep":   func() error { return x.Sleep(ctx, h, sandbox.SleepPause) },
 		"wake":    func() error { return x.Wake(ctx, h) },
@@ -148,12 +149,12 @@ func TestUnreachableEngineIsUnavailable(t *testing.T) {
 func TestSpecificationsThatNoEngineCanKeepAreInvalid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
-	for what, change := range map[string]func(*sandbox.SandboxSpec){
-		"odd network": func(s *sandbox.SandboxSpec) { s.Network = "host" },
-		"no deadline": func(s *sandbox.SandboxSpec) { s.Deadline = time.Time{} },
-		"huge config": func(s *sandbox.SandboxSpec) { s.Config = make([]byte, 200_000) },
-		"odd id":      func(s *sandbox.SandboxSpec) { s.SandboxID = "../x" },
-		"no instance": func(s *sandbox.SandboxSpec) { s.Instance = "" },
+	for what, change := range map[string]func(*driver.SandboxSpec){
+		"odd network": func(s *driver.SandboxSpec) { s.Network = "host" },
+		"no deadline": func(s *driver.SandboxSpec) { s.Deadline = time.Time{} },
+		"huge config": func(s *driver.SandboxSpec) { s.Config = make([]byte, 200_000) },
+		"odd id":      func(s *driver.SandboxSpec) { s.SandboxID = "../x" },
+		"no instance": func(s *driver.SandboxSpec) { s.Instance = "" },
 	} {
 		spec := w.spec()
 		change(&spec)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -44,15 +45,15 @@ func TestAPauseIsNoSilence(t *testing.T) {
 	const paused = 23 * time.Second
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	for how, pauses := range map[string]struct {
-		pause, thaw func(x *docker.Executor, h sandbox.Handle) error
+		pause, thaw func(x *docker.Executor, h driver.Handle) error
 	}{
 		"BySleep": {
-			func(x *docker.Executor, h sandbox.Handle) error { return x.Sleep(t.Context(), h, sandbox.SleepPause) },
-			func(x *docker.Executor, h sandbox.Handle) error { return x.Wake(t.Context(), h) },
+			func(x *docker.Executor, h driver.Handle) error { return x.Sleep(t.Context(), h, sandbox.SleepPause) },
+			func(x *docker.Executor, h driver.Handle) error { return x.Wake(t.Context(), h) },
 		},
 		"ByAnotherProgram": {
-			func(_ *docker.Executor, h sandbox.Handle) error { return api.ContainerPause(t.Context(), name(h)) },
-			func(_ *docker.Executor, h sandbox.Handle) error { return api.ContainerUnpause(t.Context(), name(h)) },
+			func(_ *docker.Executor, h driver.Handle) error { return api.ContainerPause(t.Context(), name(h)) },
+			func(_ *docker.Executor, h driver.Handle) error { return api.ContainerUnpause(t.Context(), name(h)) },
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestAPauseIsNoSilence(t *testing.T) {
 }
 
 // numbers runs a command that writes a number each 50 ms.
-func numbers(t *testing.T, x *docker.Executor, h sandbox.Handle, count int) (out io.Reader, ended <-chan error) {
+func numbers(t *testing.T, x *docker.Executor, h driver.Handle, count int) (out io.Reader, ended <-chan error) {
 	t.Helper()
 	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo $i; sleep 0.05; done", count)
 	out, in := io.Pipe()

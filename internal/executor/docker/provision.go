@@ -7,17 +7,18 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Check implements sandbox.Provisioner: it looks at what can be known before the first sandbox.
-func (e *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+// Check implements driver.Provisioner: it looks at what can be known before the first sandbox.
+func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	_, err := e.check(ctx, ref, spec)
 	return err
 }
 
 // check is Check, and returns the image.
-func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
+func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
 	if err := checkRef(ref); err != nil {
 		return img, err
 	}
@@ -34,9 +35,9 @@ func (e *Executor) check(ctx context.Context, ref sandbox.EnvironmentRef, spec s
 	return e.findImage(ctx, spec.Image, ref.Instance)
 }
 
-// Provision implements sandbox.Provisioner: it makes the environment's seed image and guest volume, its gateway if the
+// Provision implements driver.Provisioner: it makes the environment's seed image and guest volume, its gateway if the
 // network is restricted, and its ledger's relay. A container runtime that is not the usual one runs a command first.
-func (e *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	img, err := e.check(ctx, ref, spec)
 	if err != nil {
 		return err
@@ -114,8 +115,8 @@ func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels ma
 	return e.checkLabels("volume", name, v.Labels, labels)
 }
 
-// Deprovision implements sandbox.Provisioner. With the ledger's last environment on the engine goes its relay.
-func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+// Deprovision implements driver.Provisioner. With the ledger's last environment on the engine goes its relay.
+func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	if err := checkRef(ref); err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 }
 
 // removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
-func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRef) error {
+func (e *Executor) removeCarriers(ctx context.Context, ref driver.EnvironmentRef) error {
 	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID), dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
 	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
 		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
@@ -169,14 +170,14 @@ func (e *Executor) removeCarriers(ctx context.Context, ref sandbox.EnvironmentRe
 }
 
 // guestVolumes lists the volumes with an environment's guests: one for each release that made sandboxes of it.
-func (e *Executor) guestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) ([]*dockerapi.Volume, error) {
+func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
 	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
 		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
 	})
 	return found.Volumes, err
 }
 
-func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.EnvironmentRef) error {
+func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
 	found, err := e.guestVolumes(ctx, ref)
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref sandbox.Environme
 
 // removeImages removes the environment's images of a role but one. A seed that is needed after all is
 // made again.
-func (e *Executor) removeImages(ctx context.Context, ref sandbox.EnvironmentRef, r role, keep string) error {
+func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role, keep string) error {
 	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -29,7 +30,7 @@ const (
 // relayRef names the relay of a ledger on an engine.
 type relayRef struct{ ledgerID, instance string }
 
-func relayOf(h sandbox.Handle) relayRef { return relayRef{h.LedgerID, h.Instance} }
+func relayOf(h driver.Handle) relayRef { return relayRef{h.LedgerID, h.Instance} }
 
 func (r relayRef) name() string   { return "sandbox-" + r.ledgerID + "-relay" }
 func (r relayRef) volume() string { return "sandbox-" + r.ledgerID + "-channels" }
@@ -43,7 +44,7 @@ func (r relayRef) labels(of role) map[string]string {
 
 // check refuses what cannot be part of a name.
 func (r relayRef) check() error {
-	return checkRef(sandbox.EnvironmentRef{LedgerID: r.ledgerID, EnvironmentID: "any", Instance: r.instance})
+	return checkRef(driver.EnvironmentRef{LedgerID: r.ledgerID, EnvironmentID: "any", Instance: r.instance})
 }
 
 // ensureRelay makes a ledger's relay run. One that runs is left alone: reconcilers of two releases would take turns.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -21,7 +22,7 @@ import (
 func relayName(w *world) string { return "sandbox-" + w.ref.LedgerID + "-relay" }
 
 // channelOf returns where a sandbox's channel is on the host.
-func channelOf(t *testing.T, api *dockerapi.Client, h sandbox.Handle) string {
+func channelOf(t *testing.T, api *dockerapi.Client, h driver.Handle) string {
 	t.Helper()
 	c, err := api.ContainerInspect(t.Context(), name(h))
 	must(t, err)
@@ -44,7 +45,7 @@ func relayFiles(t *testing.T, w *world) []string {
 	must(t, err)
 	var found []string
 	for _, l := range all {
-		if l.Kind == sandbox.LeftoverChannel {
+		if l.Kind == driver.LeftoverChannel {
 			found = append(found, l.SandboxID)
 		}
 	}
@@ -55,7 +56,7 @@ func TestEachSandboxHasAChannelOfItsOwnThatGoesWithIt(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	one, two := w.spawn(t), w.spawn(t)
-	for _, h := range []sandbox.Handle{one, two} {
+	for _, h := range []driver.Handle{one, two} {
 		if dir := channelOf(t, api, h); path.Base(dir) != h.SandboxID {
 			t.Errorf("the channel of %s is %s", h.SandboxID, dir)
 		}
@@ -220,7 +221,7 @@ func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 	if found := kinds(); len(found) > 0 {
 		t.Errorf("listed beside an environment: %q", found)
 	}
-	relay := sandbox.Leftover{Kind: sandbox.LeftoverRelay, Name: relayName(w), Handle: sandbox.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance}}
+	relay := driver.Leftover{Kind: driver.LeftoverRelay, Name: relayName(w), Handle: driver.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance}}
 	wantCode(t, w.x.RemoveLeftover(t.Context(), relay), sandbox.Conflict)
 	// The engine loses the environment, and keeps what was the relay's.
 	for _, left := range leftovers(t, w.ref.LedgerID) {
@@ -252,7 +253,7 @@ func TestAChannelWithoutASandboxIsALeftover(t *testing.T) {
 	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	for _, l := range all {
-		if l.Kind != sandbox.LeftoverChannel {
+		if l.Kind != driver.LeftoverChannel {
 			continue
 		}
 		err := w.x.RemoveLeftover(t.Context(), l)

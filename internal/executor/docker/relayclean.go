@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // relayLeftovers returns the directories that a relay has for sandboxes, and where the engine has nothing else of the
 // ledger, the relay. Directories of a relay that does not run are left for later: it is started when it is needed.
-func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
 	parts, err := e.relayParts(ctx, ledgerID)
 	if err != nil || len(parts) == 0 {
 		return nil, err
@@ -33,16 +34,16 @@ func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]sandb
 		ids, err = c.List(ctx)
 		return err
 	})
-	var list []sandbox.Leftover
+	var list []driver.Leftover
 	for _, id := range ids {
-		list = append(list, sandbox.Leftover{Kind: sandbox.LeftoverChannel, Name: relay.SandboxDir(id),
-			Handle: sandbox.Handle{LedgerID: ledgerID, SandboxID: id, Instance: r.instance}})
+		list = append(list, driver.Leftover{Kind: driver.LeftoverChannel, Name: relay.SandboxDir(id),
+			Handle: driver.Handle{LedgerID: ledgerID, SandboxID: id, Instance: r.instance}})
 	}
 	return list, err
 }
 
 // relayParts lists the objects of a ledger's relay.
-func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
 	parts, err := e.containersOf(ctx, ledgerID, roleRelay)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]sandbox.L
 
 // removeOfRelay removes a sandbox's directory, or the relay. Errors: Conflict while the sandbox's container exists, or
 // while the engine has anything else of the ledger.
-func (e *Executor) removeOfRelay(ctx context.Context, l sandbox.Leftover) error {
+func (e *Executor) removeOfRelay(ctx context.Context, l driver.Leftover) error {
 	r := relayOf(l.Handle)
 	if err := r.check(); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (e *Executor) removeOfRelay(ctx context.Context, l sandbox.Leftover) error 
 	if err := e.confirm(ctx, r.instance); err != nil {
 		return err
 	}
-	if l.Kind != sandbox.LeftoverChannel {
+	if l.Kind != driver.LeftoverChannel {
 		used, err := e.hasOthers(ctx, r)
 		if used {
 			return sandbox.Errorf(sandbox.Conflict, "docker: %s: the engine still has sandboxes or environments of ledger %s", l.Name, l.LedgerID)

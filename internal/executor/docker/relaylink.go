@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -83,7 +84,7 @@ func (e *Executor) tellRelay(ctx context.Context, r relayRef, what string, do fu
 
 // admitChannel makes the directory that a sandbox's channel is in, with the files of its accounts, before its container is
 // made. It returns how the sandbox mounts them.
-func (e *Executor) admitChannel(ctx context.Context, h sandbox.Handle, files relay.Accounts) ([]dockerapi.Mount, error) {
+func (e *Executor) admitChannel(ctx context.Context, h driver.Handle, files relay.Accounts) ([]dockerapi.Mount, error) {
 	r := relayOf(h)
 	err := e.tellRelay(ctx, r, "make the channel of sandbox "+h.SandboxID, func(ctx context.Context, c *relay.Client) error {
 		return c.Add(ctx, h.SandboxID, files)
@@ -100,7 +101,7 @@ func (e *Executor) admitChannel(ctx context.Context, h sandbox.Handle, files rel
 }
 
 // closeChannel closes the connections of a sandbox and removes its directory, if its ledger has a relay.
-func (e *Executor) closeChannel(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 	e.channels.leave(h)
 	r := relayOf(h)
 	_, err := e.channelsDir(ctx, r, &relayLink{}) // not what was known before: it may have gone
@@ -116,7 +117,7 @@ func (e *Executor) closeChannel(ctx context.Context, h sandbox.Handle) error {
 }
 
 // endByChannel makes process 1 of a sandbox end, which needs nothing of the engine.
-func (e *Executor) endByChannel(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) endByChannel(ctx context.Context, h driver.Handle) error {
 	return e.linkToRelay(relayOf(h)).End(ctx, h.SandboxID)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -48,7 +49,7 @@ func (p program) runtimeOf(c sandbox.Confinement) string { return cmp.Or(c.Runti
 
 // proveRuntime has the runtime of an environment run a command, unless it did so before. The environment is provisioned.
 // Errors: Invalid, naming confinement.runtime, when it cannot.
-func (e *Executor) proveRuntime(ctx context.Context, ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec, p program) error {
+func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, p program) error {
 	name := p.runtimeOf(spec.Confinement)
 	if usual(name) {
 		return nil
@@ -87,7 +88,7 @@ func (e *Executor) proveRuntime(ctx context.Context, ref sandbox.EnvironmentRef,
 	return nil
 }
 
-func unusable(ref sandbox.EnvironmentRef, name, engine, why string) error {
+func unusable(ref driver.EnvironmentRef, name, engine, why string) error {
 	return sandbox.InvalidFields("environment "+ref.EnvironmentID, []sandbox.Field{{
 		Name: "confinement.runtime", Problem: fmt.Sprintf("%q of engine %s cannot run sandboxes: %s", name, engine, why),
 	}})
@@ -100,9 +101,9 @@ func ignoresCgroups(arg string) bool {
 }
 
 // proofSpec is a sandbox of an environment that has no lease.
-func proofSpec(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) sandbox.SandboxSpec {
-	return sandbox.SandboxSpec{
-		Handle: sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
+func proofSpec(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) driver.SandboxSpec {
+	return driver.SandboxSpec{
+		Handle: driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
 			SandboxID: "proof-" + sandbox.RandomIDs(sandbox.LedgerIDLength)},
 		AgentDID: "did:sandbox:proof", EnvironmentType: spec.Type, Image: spec.Image, Resources: spec.Resources,
 		Network: spec.Network, Egress: spec.EgressRules(), Confinement: spec.Confinement, Env: spec.Env,
@@ -111,7 +112,7 @@ func proofSpec(ref sandbox.EnvironmentRef, spec sandbox.EnvironmentSpec) sandbox
 }
 
 // tryRuntime makes a sandbox, runs a command in it, and removes it.
-func (e *Executor) tryRuntime(ctx context.Context, spec sandbox.SandboxSpec) (found wire.Kernel, err error) {
+func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
 	defer func() {
 		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && !isCode(killErr, sandbox.NotFound) {
 			err = errors.Join(err, killErr)
@@ -144,7 +145,7 @@ func (e *Executor) tryRuntime(ctx context.Context, spec sandbox.SandboxSpec) (fo
 }
 
 // lacks runs a container with the settings of a sandbox that does not work, as its carrier, which tells what is missing.
-func (e *Executor) lacks(ctx context.Context, h sandbox.Handle) (found wire.Kernel, err error) {
+func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
 		return found, err

@@ -16,6 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -23,7 +24,7 @@ import (
 // seed is what an environment's volumes begin with: the guest, and for /workspace and /data what the image has there, owned
 // by root. Process 1 hands it over to the sandbox's user.
 type seed struct {
-	ref   sandbox.EnvironmentRef
+	ref   driver.EnvironmentRef
 	image dockerapi.ImageInspect // the image that sandboxes run
 	guest program
 	mode  int64 // of the guest
@@ -38,7 +39,7 @@ const (
 )
 
 // newSeed is the seed of sandboxes with a confinement.
-func newSeed(ref sandbox.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
+func newSeed(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p program, c sandbox.Confinement) seed {
 	s := seed{ref: ref, image: img, guest: p, mode: guestMode}
 	if !usual(p.runtimeOf(c)) {
 		s.mode = readableMode

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -24,9 +25,9 @@ const maxConfig = 96 << 10
 // deadlineFlag is the guest's argument that names the sandbox's deadline by the ledger's clock, in Unix microseconds.
 const deadlineFlag = "-deadline"
 
-// Spawn implements sandbox.Lifecycle. The container's name is the lock: the caller that creates it wins,
+// Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins,
 // and it is only created once its volumes are filled.
-func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (e *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 }
 
 // prepareSpawn finds what a spawn begins with, in requests at the same time. Errors: errMade when the container exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec sandbox.SandboxSpec) (s seed, p program, err error) {
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s seed, p program, err error) {
 	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // known after the first time
 		return s, p, err
 	}
@@ -99,7 +100,7 @@ type parts struct {
 }
 
 // discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
-func (e *Executor) discardCarrier(ctx context.Context, h sandbox.Handle) {
+func (e *Executor) discardCarrier(ctx context.Context, h driver.Handle) {
 	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
 		e.log.WarnContext(ctx, "docker: removing a carrier; it is removed with its sandbox", "sandbox", h.SandboxID, "error", err)
 	}
@@ -124,7 +125,7 @@ func (e *Executor) findGuest(ctx context.Context, s seed) error {
 	return e.checkLabels("volume", s.volume(), v.Labels, labels)
 }
 
-func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec, end time.Time, p parts) error {
+func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
 	name := sandboxName(spec.Handle)
 	ends, err := e.endsAt(ctx, spec.Instance, end)
 	if err != nil {
@@ -151,7 +152,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec sandbox.SandboxSpec,
 }
 
 // join brings up the container that another caller is making: its name is taken before it is there.
-func (e *Executor) join(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 	return await(ctx, "container "+sandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
 		c, err := e.inspect(ctx, h)
 		if isCode(err, sandbox.NotFound) {
@@ -164,7 +165,7 @@ func (e *Executor) join(ctx context.Context, h sandbox.Handle) error {
 	})
 }
 
-func checkSpec(spec sandbox.SandboxSpec) error {
+func checkSpec(spec driver.SandboxSpec) error {
 	if err := checkHandle(spec.Handle); err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func checkSpec(spec sandbox.SandboxSpec) error {
 }
 
 // bringUp makes a sandbox that was found take commands, whatever an earlier call left.
-func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c dockerapi.ContainerInspect) error {
+func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 	switch stateOf(c.State) {
 	case sandbox.StateRunning:
 		return nil
@@ -194,7 +195,7 @@ func (e *Executor) bringUp(ctx context.Context, h sandbox.Handle, c dockerapi.Co
 	}
 }
 
-func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
+func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
 	})
@@ -211,7 +212,7 @@ func (e *Executor) start(ctx context.Context, h sandbox.Handle) error {
 // fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
 // carrier, which is left for the caller to remove. The engine fills only what is empty, so doing it
 // twice is harmless.
-func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s seed) error {
+func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s seed) error {
 	h := spec.Handle
 	mounts := sandboxMounts(h, s)
 	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
@@ -227,7 +228,7 @@ func (e *Executor) fillVolumes(ctx context.Context, spec sandbox.SandboxSpec, s 
 }
 
 // ensureOwnVolumes makes the volumes that a sandbox does not share, at the same time.
-func (e *Executor) ensureOwnVolumes(ctx context.Context, spec sandbox.SandboxSpec, own []dockerapi.Mount) error {
+func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec, own []dockerapi.Mount) error {
 	failed := make([]error, len(own)+1)
 	var making sync.WaitGroup
 	for i, m := range own {
@@ -247,7 +248,7 @@ var errMade = errors.New("the container was made meanwhile")
 
 // carry creates a carrier. Its name lets one caller fill the volumes at a time; a carrier that
 // exists, another caller's or one that a crash left, has done its work.
-func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts []dockerapi.Mount) error {
+func (e *Executor) carry(ctx context.Context, h driver.Handle, s seed, mounts []dockerapi.Mount) error {
 	name := carrierName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
 		_, err := e.lookUp(ctx, sandboxName(h))
@@ -271,7 +272,7 @@ func (e *Executor) carry(ctx context.Context, h sandbox.Handle, s seed, mounts [
 }
 
 // sandboxMounts are the volumes of a sandbox: the guest's, which its environment shares, and its own two.
-func sandboxMounts(h sandbox.Handle, s seed) []dockerapi.Mount {
+func sandboxMounts(h driver.Handle, s seed) []dockerapi.Mount {
 	return []dockerapi.Mount{
 		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
 		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
@@ -284,7 +285,7 @@ func volumeMount(name, target string, labels map[string]string) dockerapi.Mount 
 }
 
 // environ are the variables of every process of a sandbox, whose user programs find under a name.
-func environ(spec sandbox.SandboxSpec, out wayOut, name string) map[string]string {
+func environ(spec driver.SandboxSpec, out wayOut, name string) map[string]string {
 	// The image's home is read-only, and its users are others.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
 	maps.Copy(env, out.proxyEnv())
@@ -293,7 +294,7 @@ func environ(spec sandbox.SandboxSpec, out wayOut, name string) map[string]strin
 	return env
 }
 
-func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
+func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
 	egress, err := p.out.arguments()
 	if err != nil {
 		return nil, err
@@ -316,7 +317,7 @@ func containerConfig(spec sandbox.SandboxSpec, ends wire.Ends, p parts) (*docker
 }
 
 // systemEnv are the variables that the system sets in every process.
-func systemEnv(spec sandbox.SandboxSpec) map[string]string {
+func systemEnv(spec driver.SandboxSpec) map[string]string {
 	return map[string]string{
 		"IS_SANDBOXED":           "true",
 		"AGENT_DID":              spec.AgentDID,
@@ -327,7 +328,7 @@ func systemEnv(spec sandbox.SandboxSpec) map[string]string {
 }
 
 // keepCommand runs process 1.
-func keepCommand(spec sandbox.SandboxSpec, ends wire.Ends, is sandbox.Identity) ([]string, error) {
+func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) ([]string, error) {
 	when, err := json.Marshal(ends)
 	if err != nil {
 		return nil, err
@@ -357,7 +358,7 @@ func assignments(env map[string]string) []string {
 	return list
 }
 
-func hostConfig(spec sandbox.SandboxSpec, p parts) *dockerapi.HostConfig {
+func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	noInit := false
 	mounts := sandboxMounts(spec.Handle, p.seed)
 	mounts[0].ReadOnly = true // the guest

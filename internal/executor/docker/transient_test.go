@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -102,7 +103,7 @@ func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) 
 	if second.Lease.Generation != 2 || second.Lease.SandboxID == first.Lease.SandboxID {
 		t.Errorf("generation %d in sandbox %s follows sandbox %s", second.Lease.Generation, second.Lease.SandboxID, first.Lease.SandboxID)
 	}
-	o, err := w.x.Inspect(t.Context(), sandbox.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, SandboxID: second.Lease.SandboxID, Instance: w.ref.Instance})
+	o, err := w.x.Inspect(t.Context(), driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, SandboxID: second.Lease.SandboxID, Instance: w.ref.Instance})
 	must(t, err)
 	if o.State != sandbox.StateRunning {
 		t.Errorf("the second generation is %s", o.State)

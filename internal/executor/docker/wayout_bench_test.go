@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
 // BenchmarkRestrictedSpawn compares Spawn of sandboxes with a way out with those without, alternating
@@ -18,7 +18,7 @@ func BenchmarkRestrictedSpawn(b *testing.B) {
 	var out, none []time.Duration
 	for b.Loop() {
 		for _, row := range []struct {
-			spec  sandbox.SandboxSpec
+			spec  driver.SandboxSpec
 			times *[]time.Duration
 		}{{r.spec(), &out}, {r.world.spec(), &none}} {
 			*row.times = append(*row.times, timed(b, func() error { return r.x.Spawn(b.Context(), row.spec) }))
@@ -31,7 +31,7 @@ func BenchmarkRestrictedSpawn(b *testing.B) {
 
 // beside is a sandbox with a way out, and the way to run the same probe in a container that is on the
 // network of the outside itself.
-func (r *restricted) beside(b *testing.B) (h sandbox.Handle, direct func(args ...string) string) {
+func (r *restricted) beside(b *testing.B) (h driver.Handle, direct func(args ...string) string) {
 	b.Helper()
 	spec := r.spec()
 	spec.Resources.CPUMillis = 2000

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (r *restricted) wantOut(t testing.TB, h sandbox.Handle, when string, want bool) {
+func (r *restricted) wantOut(t testing.TB, h driver.Handle, when string, want bool) {
 	t.Helper()
 	if got := r.probe(t, h, "get", "https://good.test/"); strings.HasPrefix(got, "reached") != want {
 		t.Errorf("%s: %q", when, got)

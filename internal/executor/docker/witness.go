@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,7 +16,7 @@ import (
 // ledger is an empty volume whose name ends in the number: an engine changes no label of a volume, and lists volumes by
 // label. A higher one is made before the lower ones are removed.
 
-var _ sandbox.Witnesser = (*Executor)(nil)
+var _ driver.Witnesser = (*Executor)(nil)
 
 func witnessVolume(ledgerID string, n int64) string {
 	return "sandbox-" + ledgerID + "-witness-" + strconv.FormatInt(n, 10)
@@ -28,7 +29,7 @@ func witnessLabels(ledgerID, instance string) map[string]string {
 // witnessed names what a ledger left on an engine.
 type witnessed struct{ ledgerID, instance string }
 
-// Witness implements sandbox.Witnesser.
+// Witness implements driver.Witnesser.
 func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int64, error) {
 	numbers, err := e.witnesses(ctx, ledgerID, instance)
 	if err != nil || len(numbers) == 0 {
@@ -41,7 +42,7 @@ func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int6
 	return slices.Max(numbers), nil
 }
 
-// LeaveWitness implements sandbox.Witnesser. The last number stays beside the new one, so that no caller waits for its
+// LeaveWitness implements driver.Witnesser. The last number stays beside the new one, so that no caller waits for its
 // removal, which is the next call's; what cannot be removed is tried again then.
 func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := checkWitness(ledgerID, instance); err != nil {
@@ -85,7 +86,7 @@ func (e *Executor) removeWitnesses(ctx context.Context, of witnessed, numbers []
 	return removed
 }
 
-// RemoveWitness implements sandbox.Witnesser.
+// RemoveWitness implements driver.Witnesser.
 func (e *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	numbers, err := e.witnesses(ctx, ledgerID, instance)
 	if err != nil {
@@ -105,7 +106,7 @@ func (e *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 }
 
 func checkWitness(ledgerID, instance string) error {
-	return checkRef(sandbox.EnvironmentRef{LedgerID: ledgerID, EnvironmentID: "any", Instance: instance})
+	return checkRef(driver.EnvironmentRef{LedgerID: ledgerID, EnvironmentID: "any", Instance: instance})
 }
 
 // witnesses returns the numbers of a ledger that an engine has.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -74,7 +75,7 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 	if names := witnesses(t, ledgerID); len(names) > 4 { // two of each replica
 		t.Errorf("older numbers are kept: %v", names)
 	}
-	if left, err := w.x.Leftovers(t.Context(), ledgerID); err != nil || slices.ContainsFunc(left, func(l sandbox.Leftover) bool { return l.Kind == "witness" }) {
+	if left, err := w.x.Leftovers(t.Context(), ledgerID); err != nil || slices.ContainsFunc(left, func(l driver.Leftover) bool { return l.Kind == "witness" }) {
 		t.Errorf("the witness is a leftover: %+v, %v", left, err)
 	}
 	must(t, w.x.RemoveWitness(t.Context(), ledgerID, instance, 12))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -20,7 +21,7 @@ import (
 type world struct {
 	x     *docker.Executor
 	api   *dockerapi.Client
-	ref   sandbox.EnvironmentRef
+	ref   driver.EnvironmentRef
 	image string
 }
 
@@ -42,7 +43,7 @@ func newWorldAt(t testing.TB, x *docker.Executor, api *dockerapi.Client, image s
 	w := &world{x: x, api: api, image: image}
 	instance, err := w.x.Instance(t.Context())
 	must(t, err)
-	w.ref = sandbox.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
+	w.ref = driver.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 		defer cancel()
@@ -81,9 +82,9 @@ func (w *world) environment() sandbox.EnvironmentSpec {
 	}.WithDefaults()
 }
 
-func (w *world) spec() sandbox.SandboxSpec {
-	return sandbox.SandboxSpec{
-		Handle: sandbox.Handle{
+func (w *world) spec() driver.SandboxSpec {
+	return driver.SandboxSpec{
+		Handle: driver.Handle{
 			LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
 			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
@@ -93,7 +94,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 	}
 }
 
-func (w *world) spawn(t *testing.T) sandbox.Handle {
+func (w *world) spawn(t *testing.T) driver.Handle {
 	t.Helper()
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
@@ -101,13 +102,13 @@ func (w *world) spawn(t *testing.T) sandbox.Handle {
 }
 
 // ownUser returns the user and group of a sandbox whose environment names none, as uid:gid.
-func ownUser(h sandbox.Handle) string {
+func ownUser(h driver.Handle) string {
 	i := sandbox.Confinement{}.Identity(h.SandboxID, false)
 	return fmt.Sprintf("%d:%d", i.UID, i.GID)
 }
 
 // exec runs a command and returns its output.
-func (w *world) exec(t testing.TB, h sandbox.Handle, command ...string) string {
+func (w *world) exec(t testing.TB, h driver.Handle, command ...string) string {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Command: command}.Normalize()
 	must(t, err)
@@ -132,7 +133,7 @@ func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *lea
 		IDs: func(int) string { return w.ref.LedgerID }, Now: func() time.Time { return time.Now().Add(by) },
 	})
 	must(t, err)
-	e, err = leasing.New(leasing.Config{Store: store, Executors: []sandbox.Executor{w.x}, Keys: seal.InFile(path+".key", true)})
+	e, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{w.x}, Keys: seal.InFile(path+".key", true)})
 	must(t, err)
 	return e, func() { must(t, e.Close()); must(t, store.Close()) }
 }

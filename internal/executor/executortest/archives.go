@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // filesThroughOwnLink: archives that bring the link that they then write through. What is within the
 // directory may be linked; nothing comes to lie outside of it.
-func filesThroughOwnLink(t *testing.T, w *world, h sandbox.Handle) {
+func filesThroughOwnLink(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir -p /workspace/own/target; ln -s /tmp /workspace/own/gate; echo victim > /workspace/victim; ln -s ../victim /workspace/own/steps")
 	hard := func(name, target string) tar.Header {
 		return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target}
@@ -41,7 +42,7 @@ func filesThroughOwnLink(t *testing.T, w *world, h sandbox.Handle) {
 
 // filesRace: sandboxed code swaps a directory for a link out of it, over and over, while files are
 // written below it and read from it.
-func filesRace(t *testing.T, w *world, _ sandbox.Handle) {
+func filesRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p /workspace/race/a && ln -s /tmp /workspace/race/b && cd /workspace/race && (while :; do mv a c; mv b a; mv a b; mv c a; done) >/dev/null 2>&1 &")
 	refused, taken := 0, 0

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,7 +39,7 @@ func (w *world) needPool(t *testing.T) {
 }
 
 // spawnPooled makes a sandbox for no lease, and returns its spec as it will be for an agent.
-func (w *world) spawnPooled(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.SandboxSpec {
+func (w *world) spawnPooled(t *testing.T, change ...func(*driver.SandboxSpec)) driver.SandboxSpec {
 	t.Helper()
 	spec := w.spec()
 	pooled := spec
@@ -55,7 +56,7 @@ func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 	if mode == sandbox.SleepPause && !w.x.Capabilities().Pause {
 		t.Skip("the backend cannot pause")
 	}
-	byMode := func(s *sandbox.SandboxSpec) { s.SleepMode = mode }
+	byMode := func(s *driver.SandboxSpec) { s.SleepMode = mode }
 	spec := w.spawnPooled(t, byMode)
 	byMode(&spec)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
@@ -70,7 +71,7 @@ func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 }
 
 // wantLease checks what a sandbox knows of its lease.
-func (w *world) wantLease(t *testing.T, spec sandbox.SandboxSpec) {
+func (w *world) wantLease(t *testing.T, spec driver.SandboxSpec) {
 	t.Helper()
 	w.wantState(t, spec.Handle, sandbox.StateRunning)
 	if !w.x.Capabilities().Exec {
@@ -176,7 +177,7 @@ func killAssigned(t *testing.T, w *world) { // the world looks for what is left
 	w.needPool(t)
 	waiting, taken := w.spawnPooled(t), w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), taken))
-	for _, spec := range []sandbox.SandboxSpec{waiting, taken} {
+	for _, spec := range []driver.SandboxSpec{waiting, taken} {
 		must(t, w.x.Kill(t.Context(), spec.Handle))
 		wantError(t, w.x.Assign(t.Context(), spec), sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,7 +25,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 			if slices.Contains(a.SharedLimits, kind) {
 				t.Skip("the kernel counts them for all sandboxes of this backend together")
 			}
-			h := a.attacked(t, func(s *sandbox.SandboxSpec) { s.Resources.DiskMB = 24 })
+			h := a.attacked(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 24 })
 			a.usesAll(t, h)
 			t.Cleanup(func() { a.kill(t, h) }) // also what could not be ended
 			id := a.detached(t, h, named(t, hostilePath, "exhaust", kind))
@@ -49,7 +50,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 }
 
 // holds waits until an attack has used up what it is after, or was ended for that.
-func (a *attacks) holds(t *testing.T, h sandbox.Handle, id string) (said string) {
+func (a *attacks) holds(t *testing.T, h driver.Handle, id string) (said string) {
 	t.Helper()
 	eventually(t, "the attack has used up all there is", func() bool {
 		var err error
@@ -69,7 +70,7 @@ func (a *attacks) holds(t *testing.T, h sandbox.Handle, id string) (said string)
 }
 
 // reopens breaks the channel of a sandbox in which all of something is used up, and checks that another one opens soon.
-func (a *attacks) reopens(t *testing.T, h sandbox.Handle, id string) {
+func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	t.Helper()
 	if a.BreakChannel == nil {
 		return
@@ -90,7 +91,7 @@ func (a *attacks) reopens(t *testing.T, h sandbox.Handle, id string) {
 }
 
 // usesAll checks that a sandbox can have one of each soon.
-func (a *attacks) usesAll(t *testing.T, h sandbox.Handle) {
+func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 	t.Helper()
 	var lacks []string
 	for limit := time.Now().Add(recoverIn); ; {
@@ -145,7 +146,7 @@ func endBombs(t *testing.T, a *attacks) {
 func killBombs(t *testing.T, a *attacks) {
 	for _, kind := range bombs {
 		t.Run(kind, func(t *testing.T) {
-			a.killsInTime(t, func(t *testing.T, h sandbox.Handle) {
+			a.killsInTime(t, func(t *testing.T, h driver.Handle) {
 				a.start(t, h, "bomb", kind)
 				a.grown(t, h)
 			})
@@ -154,7 +155,7 @@ func killBombs(t *testing.T, a *attacks) {
 }
 
 // grown waits until a bomb has taken most of what there is, by what can be seen from outside.
-func (a *attacks) grown(t *testing.T, h sandbox.Handle) {
+func (a *attacks) grown(t *testing.T, h driver.Handle) {
 	t.Helper()
 	eventually(t, "the bomb has grown", func() bool {
 		u, err := a.x.Usage(t.Context(), h)
@@ -166,8 +167,8 @@ func (a *attacks) grown(t *testing.T, h sandbox.Handle) {
 // seen from outside; the ticks show that the processes ran until then.
 func spinAtDeadline(t *testing.T, a *attacks) {
 	const in, late = 15 * time.Second, 2 * time.Second
-	var spec sandbox.SandboxSpec
-	h := a.attacked(t, deadlineIn(in), func(s *sandbox.SandboxSpec) { spec = *s })
+	var spec driver.SandboxSpec
+	h := a.attacked(t, deadlineIn(in), func(s *driver.SandboxSpec) { spec = *s })
 	var said ticker
 	r, err := sandbox.ExecRequest{Command: []string{hostilePath, "spin", "100"}, Stdout: &said}.Normalize()
 	must(t, err)

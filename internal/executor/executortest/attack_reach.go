@@ -9,11 +9,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // startCommands runs a command as often as attacks are to be made, by several clients.
-func (a *attacks) startCommands(t *testing.T, h sandbox.Handle, ended func(i int, res shell), command func(i int) []string) {
+func (a *attacks) startCommands(t *testing.T, h driver.Handle, ended func(i int, res shell), command func(i int) []string) {
 	t.Helper()
 	var starting errgroup.Group
 	starting.SetLimit(clients)

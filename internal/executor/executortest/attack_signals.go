@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -68,7 +69,7 @@ func stopStarts(t *testing.T, a *attacks) {
 }
 
 // operation makes one operation in a sandbox under attack, and reports whether it did what it should.
-func (a *attacks) operation(t *testing.T, h sandbox.Handle, i int) (done bool, err error) {
+func (a *attacks) operation(t *testing.T, h driver.Handle, i int) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
 	name := "f" + strconv.Itoa(i)
@@ -100,7 +101,7 @@ func (a *attacks) operation(t *testing.T, h sandbox.Handle, i int) (done bool, e
 }
 
 // undisturbed uses a sandbox beside one that is under attack, until ctx ends: neither it nor the list of all may notice.
-func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked sandbox.Handle) {
+func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked driver.Handle) {
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		list, err := a.x.List(ctx, a.ref.LedgerID)
@@ -134,7 +135,7 @@ func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked
 
 // stopKill ends sandboxes in which all is stopped that can be, while commands are started.
 func stopKill(t *testing.T, a *attacks) {
-	a.killsInTime(t, func(t *testing.T, h sandbox.Handle) {
+	a.killsInTime(t, func(t *testing.T, h driver.Handle) {
 		a.start(t, h, "stop", enoughFile)
 		ctx, cancel := context.WithCancel(t.Context())
 		var busy sync.WaitGroup
@@ -192,7 +193,7 @@ func killStarters(t *testing.T, a *attacks) {
 }
 
 // ticks returns the first and the last time in a file of ticks.
-func (a *attacks) ticks(t *testing.T, h sandbox.Handle, name string) (first, last time.Time) {
+func (a *attacks) ticks(t *testing.T, h driver.Handle, name string) (first, last time.Time) {
 	t.Helper()
 	lines := strings.Fields(a.sh(t, h, "head -n 1 "+name+"; tail -n 1 "+name).stdout())
 	if len(lines) != 2 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -94,7 +95,7 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 }
 
 // execVerifier: a verifier is a command with another user, or refused where there are none.
-func execVerifier(t *testing.T, w *world, _ sandbox.Handle) {
+func execVerifier(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t) // others would have to wait
 	r, err := sandbox.ExecRequest{As: sandbox.AsVerifier, Command: []string{"sh", "-c", "cat; id -u; pwd; ls /workspace; exit 5"},
 		Stdin: strings.NewReader("in\n"), Cwd: "/data"}.Normalize()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -117,19 +118,19 @@ const (
 )
 
 // attacked makes a sandbox with the program in it.
-func (a *attacks) attacked(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+func (a *attacks) attacked(t *testing.T, change ...func(*driver.SandboxSpec)) driver.Handle {
 	t.Helper()
-	room := func(s *sandbox.SandboxSpec) {
+	room := func(s *driver.SandboxSpec) {
 		s.Resources = sandbox.Resources{MemoryMB: 256, CPUMillis: 1000, PIDs: 256}
 		s.Deadline = time.Now().Add(attackFor)
 	}
-	h := a.spawn(t, append([]func(*sandbox.SandboxSpec){room}, change...)...)
+	h := a.spawn(t, append([]func(*driver.SandboxSpec){room}, change...)...)
 	must(t, a.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("hostile", a.program))))
 	return h
 }
 
 // start starts an attack and returns its id once it has said that it is ready.
-func (a *attacks) start(t *testing.T, h sandbox.Handle, args ...string) string {
+func (a *attacks) start(t *testing.T, h driver.Handle, args ...string) string {
 	t.Helper()
 	r := named(t, append([]string{hostilePath}, args...)...)
 	r.Timeout = sandbox.Duration(attackFor)
@@ -139,7 +140,7 @@ func (a *attacks) start(t *testing.T, h sandbox.Handle, args ...string) string {
 }
 
 // await waits until an attack has said something.
-func (a *attacks) await(t *testing.T, h sandbox.Handle, id, what string) {
+func (a *attacks) await(t *testing.T, h driver.Handle, id, what string) {
 	t.Helper()
 	eventually(t, "the attack says "+what, func() bool {
 		said, err := a.said(t, h, id)
@@ -148,7 +149,7 @@ func (a *attacks) await(t *testing.T, h sandbox.Handle, id, what string) {
 }
 
 // said returns what an attack has said so far.
-func (a *attacks) said(t *testing.T, h sandbox.Handle, id string) (string, error) {
+func (a *attacks) said(t *testing.T, h driver.Handle, id string) (string, error) {
 	t.Helper()
 	var out, problems bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
@@ -161,7 +162,7 @@ func (a *attacks) said(t *testing.T, h sandbox.Handle, id string) (string, error
 }
 
 // enough ends an attack that looks for its file, and returns what it counted.
-func (a *attacks) enough(t *testing.T, h sandbox.Handle, id string) (said string, counts map[string]count) {
+func (a *attacks) enough(t *testing.T, h driver.Handle, id string) (said string, counts map[string]count) {
 	t.Helper()
 	must(t, a.write(t, h, enoughFile, "", 0))
 	a.ended(t, h, id)
@@ -175,7 +176,7 @@ func (a *attacks) enough(t *testing.T, h sandbox.Handle, id string) (said string
 }
 
 // ended waits until a command has ended.
-func (a *attacks) ended(t *testing.T, h sandbox.Handle, id string) {
+func (a *attacks) ended(t *testing.T, h driver.Handle, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -204,7 +205,7 @@ func counted(said string) map[string]count {
 }
 
 // run runs a command that is under attack, for at most a second.
-func (a *attacks) run(t *testing.T, h sandbox.Handle, command ...string) (shell, error) {
+func (a *attacks) run(t *testing.T, h driver.Handle, command ...string) (shell, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
@@ -215,7 +216,7 @@ func (a *attacks) run(t *testing.T, h sandbox.Handle, command ...string) (shell,
 }
 
 // recovers checks that a sandbox works again soon.
-func (a *attacks) recovers(t *testing.T, h sandbox.Handle) {
+func (a *attacks) recovers(t *testing.T, h driver.Handle) {
 	t.Helper()
 	began := time.Now()
 	for {
@@ -237,7 +238,7 @@ func (a *attacks) recovers(t *testing.T, h sandbox.Handle) {
 const killRounds = 3
 
 // killsInTime ends quiet sandboxes and attacked ones in turns, and compares how long that takes.
-func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h sandbox.Handle)) {
+func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.Handle)) {
 	t.Helper()
 	var quiet, attacked []time.Duration
 	for range killRounds {
@@ -261,7 +262,7 @@ func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h sandbox.
 }
 
 // kill ends a sandbox and returns how long that took.
-func (a *attacks) kill(t *testing.T, h sandbox.Handle) time.Duration {
+func (a *attacks) kill(t *testing.T, h driver.Handle) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()

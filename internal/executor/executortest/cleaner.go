@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,19 +25,19 @@ func testCleaner(t *testing.T, cfg Config) {
 }
 
 // owned returns what the backend has that belongs to h, shared objects for an h without sandbox.
-func (w *world) owned(t *testing.T, h sandbox.Handle) []sandbox.Leftover {
+func (w *world) owned(t *testing.T, h driver.Handle) []driver.Leftover {
 	t.Helper()
 	all, err := w.x.Leftovers(t.Context(), h.LedgerID)
 	must(t, err)
-	return slices.DeleteFunc(all, func(l sandbox.Leftover) bool { return l.Handle != h })
+	return slices.DeleteFunc(all, func(l driver.Leftover) bool { return l.Handle != h })
 }
 
 // shared stands for what the sandboxes of the environment share.
-func (w *world) shared() sandbox.Handle {
-	return sandbox.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance}
+func (w *world) shared() driver.Handle {
+	return driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance}
 }
 
-func (w *world) wantOwned(t *testing.T, h sandbox.Handle) []sandbox.Leftover {
+func (w *world) wantOwned(t *testing.T, h driver.Handle) []driver.Leftover {
 	t.Helper()
 	owned := w.owned(t, h)
 	if len(owned) == 0 {
@@ -69,7 +70,7 @@ func leftoversOfThisLedger(t *testing.T, w *world) {
 func leftoverInUse(t *testing.T, w *world) {
 	h := w.spawn(t)
 	for _, l := range append(w.wantOwned(t, h), w.owned(t, w.shared())...) {
-		if l.Kind != sandbox.LeftoverSeed { // it is copied from, and then not used
+		if l.Kind != driver.LeftoverSeed { // it is copied from, and then not used
 			wantError(t, w.x.RemoveLeftover(t.Context(), l), sandbox.Conflict, "")
 		}
 	}

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // beside runs a bomb in one sandbox while another works, and returns how the bomb ended. The other
 // must not notice it.
-func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed sandbox.Handle, res shell) {
+func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed driver.Handle, res shell) {
 	t.Helper()
 	bombed, other := w.spawn(t), w.spawn(t)
 	ended := make(chan shell, 1)
@@ -86,7 +87,7 @@ func descriptorBomb(t *testing.T, w *world) {
 
 // fileSize: a single file cannot outgrow the disk, even while process 1 does not look.
 func fileSize(t *testing.T, w *world) {
-	h := w.spawn(t, func(s *sandbox.SandboxSpec) { s.Resources.DiskMB = 2 })
+	h := w.spawn(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 2 })
 	const size = "[ $(wc -c < /workspace/large) -le 2000000 ] && echo bounded"
 	w.sh(t, h, "dd if=/dev/zero of=/workspace/large bs=65536 count=64") // process 1 may end it too
 	var got string

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // filesOfAnyName: Linux takes every byte in a name but slash and NUL.
-func filesOfAnyName(t *testing.T, w *world, h sandbox.Handle) {
+func filesOfAnyName(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, `mkdir -p any; cd any; d=$(printf 'd\377'); mkdir "$d"; echo 1 > "$d/$(printf '\300\200')"; ln -s "$d" "$(printf 'l\377')"`)
 	want := "5 any/ 755 \n5 any/d\xff/ 755 \n0 any/d\xff/\xc0\x80 644 1\n\n2 any/l\xff 777 d\xff\n"
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/any")
@@ -44,7 +45,7 @@ done ) >/dev/null 2>&1 &`
 
 // filesBusy copies a directory while a process writes to it at full speed: nothing hangs, and whatever
 // is said to be complete is an archive from its first to its last byte.
-func filesBusy(t *testing.T, w *world, _ sandbox.Handle) {
+func filesBusy(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p /workspace/busy\n"+busyWriter+"\nhead -c 3000000 /dev/zero | tr '\\0' x > /workspace/busy/large")
 	complete := 0
@@ -91,7 +92,7 @@ func wholeArchive(r io.ReadCloser) error {
 }
 
 // filesPaused: a sandbox is paused in the middle of a copy, each way, and goes on.
-func filesPaused(t *testing.T, w *world, _ sandbox.Handle) {
+func filesPaused(t *testing.T, w *world, _ driver.Handle) {
 	if !w.x.Capabilities().Pause {
 		t.Skip("the backend has no pause")
 	}
@@ -125,7 +126,7 @@ func filesPaused(t *testing.T, w *world, _ sandbox.Handle) {
 }
 
 // filesStopped: a sandbox is stopped in the middle of a copy, each way. The copy ends, with an error.
-func filesStopped(t *testing.T, w *world, _ sandbox.Handle) {
+func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "head -c 50000000 /dev/zero > /workspace/large")
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/large")

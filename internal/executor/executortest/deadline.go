@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -51,8 +52,8 @@ func (w *world) soon() time.Duration {
 	return 2 * time.Second
 }
 
-func deadlineIn(d time.Duration) func(*sandbox.SandboxSpec) {
-	return func(s *sandbox.SandboxSpec) { s.Deadline = time.Now().Add(d) }
+func deadlineIn(d time.Duration) func(*driver.SandboxSpec) {
+	return func(s *driver.SandboxSpec) { s.Deadline = time.Now().Add(d) }
 }
 
 func pausedDeadline(t *testing.T, w *world) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,18 +19,18 @@ type shell struct{ sandbox.ExecResult }
 func (s shell) stdout() string { return string(s.Stdout) }
 
 // sh runs a script and fails the test only if the backend does not run it.
-func (w *world) sh(t *testing.T, h sandbox.Handle, script string) shell {
+func (w *world) sh(t *testing.T, h driver.Handle, script string) shell {
 	t.Helper()
 	return w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", script}})
 }
 
 // user returns the user and group that code of a sandbox runs as, as uid:gid.
-func (w *world) user(t *testing.T, h sandbox.Handle) string {
+func (w *world) user(t *testing.T, h driver.Handle) string {
 	t.Helper()
 	return strings.TrimSpace(w.sh(t, h, "echo $(id -u):$(id -g)").stdout())
 }
 
-func (w *world) exec(t *testing.T, h sandbox.Handle, r sandbox.ExecRequest) shell {
+func (w *world) exec(t *testing.T, h driver.Handle, r sandbox.ExecRequest) shell {
 	t.Helper()
 	r, err := r.Normalize()
 	must(t, err)
@@ -42,7 +43,7 @@ func testExec(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
 	shared := w.spawn(t)
-	for name, test := range map[string]func(*testing.T, *world, sandbox.Handle){
+	for name, test := range map[string]func(*testing.T, *world, driver.Handle){
 		"streams and exit code":                      execStreams,
 		"standard input reaches its end":             execStdin,
 		"a large standard input that nobody reads":   execUnreadStdin,
@@ -82,7 +83,7 @@ func testExec(t *testing.T, cfg Config) {
 	})
 }
 
-func execStreams(t *testing.T, w *world, h sandbox.Handle) {
+func execStreams(t *testing.T, w *world, h driver.Handle) {
 	res := w.sh(t, h, "echo out; echo err >&2; exit 7")
 	if res.ExitCode != 7 || res.stdout() != "out\n" || string(res.Stderr) != "err\n" || res.TimedOut || res.OOMKilled || res.Truncated {
 		t.Errorf("got %+v", res.ExecResult)
@@ -92,7 +93,7 @@ func execStreams(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execStdin(t *testing.T, w *world, h sandbox.Handle) {
+func execStdin(t *testing.T, w *world, h driver.Handle) {
 	input := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
 	if got := strings.Fields(res.stdout()); len(got) != 2 || got[0] != fmt.Sprint(len(input)) || got[1] != "rest" {
@@ -104,14 +105,14 @@ func execStdin(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execUnreadStdin(t *testing.T, w *world, h sandbox.Handle) {
+func execUnreadStdin(t *testing.T, w *world, h driver.Handle) {
 	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
 	if res.ExitCode != 0 || res.stdout() != "done\n" {
 		t.Errorf("got %+v", res.ExecResult)
 	}
 }
 
-func execSettings(t *testing.T, w *world, h sandbox.Handle) {
+func execSettings(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir -p /workspace/deep/er")
 	res := w.exec(t, h, sandbox.ExecRequest{
 		Command: []string{"sh", "-c", "pwd; echo $GREETING; id -u; id -g"},
@@ -136,7 +137,7 @@ func execSettings(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execBadDirectory(t *testing.T, w *world, h sandbox.Handle) {
+func execBadDirectory(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "ln -s /etc /workspace/way-out")
 	for _, cwd := range []string{"/workspace/missing", "/workspace/way-out"} {
 		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"pwd"}, Cwd: cwd})
@@ -146,7 +147,7 @@ func execBadDirectory(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execCannotStart(t *testing.T, w *world, h sandbox.Handle) {
+func execCannotStart(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "echo data > /workspace/not-a-program")
 	for command, want := range map[string]int{"no-such-program": 127, "/no/such/program": 127, "/workspace/not-a-program": 126} {
 		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{command}})
@@ -156,20 +157,20 @@ func execCannotStart(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execSignal(t *testing.T, w *world, h sandbox.Handle) {
+func execSignal(t *testing.T, w *world, h driver.Handle) {
 	if res := w.sh(t, h, "kill -9 $$"); res.ExitCode != 128+9 {
 		t.Errorf("exit code %d, want 137", res.ExitCode)
 	}
 }
 
-func execTruncated(t *testing.T, w *world, h sandbox.Handle) {
+func execTruncated(t *testing.T, w *world, h driver.Handle) {
 	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 3000000; echo err >&2"}, OutputLimit: 1000})
 	if len(res.Stdout) != 1000 || !res.Truncated || string(res.Stderr) != "err\n" || res.ExitCode != 0 {
 		t.Errorf("%d bytes of output, truncated %t, stderr %q, exit code %d", len(res.Stdout), res.Truncated, res.Stderr, res.ExitCode)
 	}
 }
 
-func execStreamed(t *testing.T, w *world, h sandbox.Handle) {
+func execStreamed(t *testing.T, w *world, h driver.Handle) {
 	out, in := io.Pipe() // the command's output
 	toCommand, keys := io.Pipe()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo ready; read word; echo got $word"}, Stdin: toCommand, Stdout: in}.Normalize()
@@ -199,7 +200,7 @@ func execStreamed(t *testing.T, w *world, h sandbox.Handle) {
 }
 
 // alive counts the sandbox's processes whose command line begins with a mark.
-func (w *world) alive(t *testing.T, h sandbox.Handle, mark string) int {
+func (w *world) alive(t *testing.T, h driver.Handle, mark string) int {
 	t.Helper()
 	res := w.sh(t, h, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done")
 	n := 0
@@ -216,7 +217,7 @@ func stubborn(seconds int) string {
 	return fmt.Sprintf(`trap "" TERM; (setsid sh -c 'trap "" TERM HUP; sleep %d' &) ; sleep %d`, seconds, seconds)
 }
 
-func execTimeout(t *testing.T, w *world, h sandbox.Handle) {
+func execTimeout(t *testing.T, w *world, h driver.Handle) {
 	began := time.Now()
 	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; " + stubborn(7001)}, Timeout: sandbox.Duration(time.Second)})
 	if res.ExitCode != sandbox.ExitTimeout || !res.TimedOut || res.stdout() != "begun\n" {
@@ -233,7 +234,7 @@ func execTimeout(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execCancelled(t *testing.T, w *world, h sandbox.Handle) {
+func execCancelled(t *testing.T, w *world, h driver.Handle) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out, in := io.Pipe()
@@ -263,7 +264,7 @@ func execCancelled(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func execBackground(t *testing.T, w *world, h sandbox.Handle) {
+func execBackground(t *testing.T, w *world, h driver.Handle) {
 	began := time.Now()
 	res := w.sh(t, h, "sleep 7003 & echo $!")
 	if res.ExitCode != 0 || res.stdout() == "" || time.Since(began) > patience {
@@ -278,7 +279,7 @@ func execBackground(t *testing.T, w *world, h sandbox.Handle) {
 	})
 }
 
-func execAbsent(t *testing.T, w *world, _ sandbox.Handle) {
+func execAbsent(t *testing.T, w *world, _ driver.Handle) {
 	r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
 	must(t, err)
 	_, err = w.x.Exec(t.Context(), w.spec().Handle, r)
@@ -289,7 +290,7 @@ func execAbsent(t *testing.T, w *world, _ sandbox.Handle) {
 	wantError(t, err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 }
 
-func execVariables(t *testing.T, w *world, h sandbox.Handle) {
+func execVariables(t *testing.T, w *world, h driver.Handle) {
 	spec := w.spec()
 	res := w.sh(t, h, `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR"; cat /workspace/config.json`)
 	want := "true|" + spec.AgentDID + "|" + spec.EnvironmentID + "|custom|/workspace|of the environment\n" + string(spec.Config)

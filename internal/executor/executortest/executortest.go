@@ -1,4 +1,4 @@
-// Package executortest is the contract of sandbox.Executor as one suite of tests. Every backend
+// Package executortest is the contract of driver.Executor as one suite of tests. Every backend
 // passes it, skipping only what its capabilities exclude.
 package executortest
 
@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Config says how to run the suite on a backend.
 type Config struct {
 	// New returns an executor of one and the same backend instance; the suite closes it.
-	New func(t *testing.T) sandbox.Executor
+	New func(t *testing.T) driver.Executor
 	// Image has a POSIX shell and the usual commands, if the backend runs commands.
 	Image string
 	// MissingImage is not there; empty means one of a Docker engine. ImageUnseen: only Provision finds out.
@@ -27,9 +28,9 @@ type Config struct {
 	StandIn bool
 	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
 	// sandboxes only the backend can remove has no RemoveBehindBack.
-	RemoveBehindBack, StopBehindBack func(t *testing.T, h sandbox.Handle)
+	RemoveBehindBack, StopBehindBack func(t *testing.T, h driver.Handle)
 	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
-	BreakChannel func(t *testing.T, h sandbox.Handle)
+	BreakChannel func(t *testing.T, h driver.Handle)
 	// Without names parts of the suite, or rows of a part as part/row, that cannot run here, and why.
 	Without map[string]string
 	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
@@ -84,8 +85,8 @@ const patience = 30 * time.Second
 // world is one environment of one fresh ledger on the backend under test.
 type world struct {
 	Config
-	x   sandbox.Executor
-	ref sandbox.EnvironmentRef
+	x   driver.Executor
+	ref driver.EnvironmentRef
 }
 
 // newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
@@ -99,7 +100,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	})
 	instance, err := x.Instance(t.Context())
 	must(t, err)
-	w := &world{Config: cfg, x: x, ref: sandbox.EnvironmentRef{
+	w := &world{Config: cfg, x: x, ref: driver.EnvironmentRef{
 		LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "contract-1", Instance: instance,
 	}}
 	t.Cleanup(func() { w.cleanUp(t) })
@@ -157,10 +158,10 @@ func (w *world) cleanUp(t *testing.T) {
 }
 
 // spec describes a new sandbox.
-func (w *world) spec() sandbox.SandboxSpec {
+func (w *world) spec() driver.SandboxSpec {
 	const agent = "did:plc:contract"
-	return sandbox.SandboxSpec{
-		Handle: sandbox.Handle{
+	return driver.SandboxSpec{
+		Handle: driver.Handle{
 			LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
 			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
@@ -172,7 +173,7 @@ func (w *world) spec() sandbox.SandboxSpec {
 }
 
 // spawn makes a sandbox, changed by the given functions.
-func (w *world) spawn(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbox.Handle {
+func (w *world) spawn(t *testing.T, change ...func(*driver.SandboxSpec)) driver.Handle {
 	t.Helper()
 	spec := w.spec()
 	for _, f := range change {
@@ -182,7 +183,7 @@ func (w *world) spawn(t *testing.T, change ...func(*sandbox.SandboxSpec)) sandbo
 	return spec.Handle
 }
 
-func (w *world) state(t *testing.T, h sandbox.Handle) sandbox.State {
+func (w *world) state(t *testing.T, h driver.Handle) sandbox.State {
 	t.Helper()
 	o, err := w.x.Inspect(t.Context(), h)
 	must(t, err)
@@ -190,7 +191,7 @@ func (w *world) state(t *testing.T, h sandbox.Handle) sandbox.State {
 }
 
 // wantState waits a moment: Engine 20.10 shows the pause of a container for a while after it was thawed.
-func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
+func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	t.Helper()
 	got := w.state(t, h)
 	for limit := time.Now().Add(2 * time.Second); got != want && time.Now().Before(limit); got = w.state(t, h) {
@@ -202,7 +203,7 @@ func (w *world) wantState(t *testing.T, h sandbox.Handle, want sandbox.State) {
 }
 
 // awaitStopped waits until a sandbox has ended by itself.
-func (w *world) awaitStopped(t *testing.T, h sandbox.Handle) {
+func (w *world) awaitStopped(t *testing.T, h driver.Handle) {
 	t.Helper()
 	eventually(t, "the sandbox has stopped", func() bool { return w.state(t, h) == sandbox.StateStopped })
 }

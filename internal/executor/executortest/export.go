@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -43,7 +44,7 @@ func testExport(t *testing.T, cfg Config) {
 const exported = "0 memory/day.md 640 it rained\n"
 
 // remembering makes a sandbox with a file under /data, and one beside it.
-func (w *world) remembering(t *testing.T) sandbox.Handle {
+func (w *world) remembering(t *testing.T) driver.Handle {
 	t.Helper()
 	h := w.spawn(t)
 	day := file("memory/day.md", "it rained")
@@ -54,7 +55,7 @@ func (w *world) remembering(t *testing.T) sandbox.Handle {
 }
 
 // export describes the files and links under /data, one a line.
-func (w *world) export(t *testing.T, h sandbox.Handle) string {
+func (w *world) export(t *testing.T, h driver.Handle) string {
 	t.Helper()
 	r, err := w.x.Export(t.Context(), h)
 	must(t, err)
@@ -77,7 +78,7 @@ func (w *world) export(t *testing.T, h sandbox.Handle) string {
 	return strings.Join(lines, "")
 }
 
-func (w *world) wantExport(t *testing.T, h sandbox.Handle, state sandbox.State) {
+func (w *world) wantExport(t *testing.T, h driver.Handle, state sandbox.State) {
 	t.Helper()
 	if got := w.export(t, h); got != exported {
 		t.Errorf("read\n%s\nwant\n%s", got, exported)
@@ -132,7 +133,7 @@ func (w *world) exportedMegabytes() int64 {
 }
 
 // filled makes a sandbox with a large file under /data, which is not zeros.
-func (w *world) filled(t *testing.T) sandbox.Handle {
+func (w *world) filled(t *testing.T) driver.Handle {
 	t.Helper()
 	w.needExec(t)
 	h := w.spawn(t)
@@ -195,7 +196,7 @@ func exportConsistent(t *testing.T, w *world) {
 }
 
 // counters reads the numbers in /data/a and /data/c out of an export.
-func (w *world) counters(t *testing.T, h sandbox.Handle) (first, second int) {
+func (w *world) counters(t *testing.T, h driver.Handle) (first, second int) {
 	t.Helper()
 	for line := range strings.Lines(w.exportWithout(t, h, "between")) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -214,7 +215,7 @@ func (w *world) counters(t *testing.T, h sandbox.Handle) (first, second int) {
 }
 
 // exportWithout describes the files of an export but for one: name and content.
-func (w *world) exportWithout(t *testing.T, h sandbox.Handle, without string) string {
+func (w *world) exportWithout(t *testing.T, h driver.Handle, without string) string {
 	t.Helper()
 	r, err := w.x.Export(t.Context(), h)
 	must(t, err)

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // write puts a file under a path that is given as a user would.
-func (w *world) write(t *testing.T, h sandbox.Handle, path, content string, mode fs.FileMode) error {
+func (w *world) write(t *testing.T, h driver.Handle, path, content string, mode fs.FileMode) error {
 	t.Helper()
 	f, err := sandbox.FileWrite{Path: path, Mode: mode}.Normalize()
 	must(t, err)
@@ -21,7 +22,7 @@ func (w *world) write(t *testing.T, h sandbox.Handle, path, content string, mode
 }
 
 // list describes what a directory holds, one name a line, and fails on times that cannot be.
-func (w *world) list(t *testing.T, h sandbox.Handle, q sandbox.FileQuery) string {
+func (w *world) list(t *testing.T, h driver.Handle, q sandbox.FileQuery) string {
 	t.Helper()
 	q, err := q.Normalize()
 	must(t, err)
@@ -37,7 +38,7 @@ func (w *world) list(t *testing.T, h sandbox.Handle, q sandbox.FileQuery) string
 	return b.String()
 }
 
-func fileList(t *testing.T, w *world, h sandbox.Handle) {
+func fileList(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, `mkdir -p /workspace/ls/sub /data/ls; cd /workspace/ls; printf 12345 > b; chmod 640 b; ln -s /etc/passwd c; mkfifo d; touch 'a b' .hidden "$(printf 'z\377')"; chmod 644 .hidden 'a b'`)
 	all := ".hidden file 0 644 \na b file 0 644 \nb file 5 640 \nc symlink 0 777 /etc/passwd\nd other 0 644 \nsub directory 0 755 \nz\xff file 0 644 \n"
 	if got := w.list(t, h, sandbox.FileQuery{Path: "ls"}); got != all {
@@ -72,7 +73,7 @@ func fileList(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-func fileWrite(t *testing.T, w *world, h sandbox.Handle) {
+func fileWrite(t *testing.T, w *world, h driver.Handle) {
 	must(t, w.write(t, h, "one/deep/run.sh", "#!/bin/sh\necho ran\n", 0o750))
 	w.wantOutput(t, h, "one/deep/run.sh; stat -c '%u:%g %a' one/deep/run.sh", "ran\n"+w.user(t, h)+" 750\n")
 	large := strings.Repeat("0123456789abcdef", 1<<18)
@@ -101,7 +102,7 @@ func fileWrite(t *testing.T, w *world, h sandbox.Handle) {
 	w.wantOutput(t, h, "wc -c < one/large; ls -A one | grep unfinished; true", "4194304\n")
 }
 
-func fileRemove(t *testing.T, w *world, h sandbox.Handle) {
+func fileRemove(t *testing.T, w *world, h driver.Handle) {
 	remove := func(path string, recursive bool) error {
 		return w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: path, Recursive: recursive})
 	}
@@ -118,7 +119,7 @@ func fileRemove(t *testing.T, w *world, h sandbox.Handle) {
 }
 
 // fileEscape: what a sandbox has put in the way leads no single operation outside.
-func fileEscape(t *testing.T, w *world, _ sandbox.Handle) {
+func fileEscape(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p gates; cd gates; echo safe > /tmp/mark-7300; ln -s /tmp abs; ln -s ../../tmp up; ln -s abs again; ln -s loop loop; ln -s /proc/self/cwd/../tmp magic; ln -s /data data")
 	for _, gate := range []string{"abs", "up", "again", "loop", "magic", "data"} {
@@ -145,7 +146,7 @@ func fileEscape(t *testing.T, w *world, _ sandbox.Handle) {
 
 // fileRace is filesRace for operations on one path: a directory is swapped for a link out of it, over
 // and over, and what lies outside neither changes nor is seen.
-func fileRace(t *testing.T, w *world, _ sandbox.Handle) {
+func fileRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "echo outside > /tmp/1; mkdir -p race/a && echo within > race/a/1; ln -s /tmp race/b && cd race && (while :; do mv -T a c; mv -T b a; mv -T a b; mv -T c a; done) >/dev/null 2>&1 &")
 	codes := map[sandbox.Code]int{}
@@ -177,7 +178,7 @@ func fileRace(t *testing.T, w *world, _ sandbox.Handle) {
 	t.Logf("the operations ended with %v", codes)
 }
 
-func fileUsage(t *testing.T, w *world, _ sandbox.Handle) {
+func fileUsage(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	before, err := w.x.DiskUsage(t.Context(), h)
 	must(t, err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -16,7 +17,7 @@ func testFiles(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
 	shared := w.spawn(t)
-	for name, test := range map[string]func(*testing.T, *world, sandbox.Handle){
+	for name, test := range map[string]func(*testing.T, *world, driver.Handle){
 		"what is written can be read back":       filesRoundTrip,
 		"files belong to the sandbox's user":     filesOwned,
 		"existing files and links are replaced":  filesReplaced,
@@ -95,7 +96,7 @@ func unpack(t *testing.T, r io.ReadCloser) string {
 	return b.String()
 }
 
-func filesRoundTrip(t *testing.T, w *world, h sandbox.Handle) {
+func filesRoundTrip(t *testing.T, w *world, h driver.Handle) {
 	in := pack(t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "dir/", Mode: 0o750},
 		tar.Header{Typeflag: tar.TypeReg, Name: "dir/run.sh", Mode: 0o755, PAXRecords: map[string]string{"content": "#!/bin/sh\necho ran\n"}},
@@ -120,7 +121,7 @@ func filesRoundTrip(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesOwned(t *testing.T, w *world, h sandbox.Handle) {
+func filesOwned(t *testing.T, w *world, h driver.Handle) {
 	root := file("owned/by-root", "x")
 	root.Uid, root.Gid, root.Mode = 0, 0, 0o4755
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, root)))
@@ -130,7 +131,7 @@ func filesOwned(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesReplaced(t *testing.T, w *world, h sandbox.Handle) {
+func filesReplaced(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir /workspace/rep; cd /workspace/rep; echo precious > target; ln -s target link; echo a longer content > old; chmod 400 old")
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/rep", pack(t, file("link", "new"), file("old", "new"))))
 	if got := w.sh(t, h, "cd /workspace/rep; cat target link old; [ -L link ] || echo replaced").stdout(); got != "precious\nnewnewreplaced\n" {
@@ -138,7 +139,7 @@ func filesReplaced(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesEscapeIn(t *testing.T, w *world, h sandbox.Handle) {
+func filesEscapeIn(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir /workspace/in; ln -s /tmp /workspace/in/tmp; ln -s ../../tmp /workspace/in/up; ln -s /tmp/x /workspace/in/dangling")
 	device := tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}
 	for name, in := range map[string]*bytes.Buffer{
@@ -169,7 +170,7 @@ func filesEscapeIn(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesEscapeOut(t *testing.T, w *world, h sandbox.Handle) {
+func filesEscapeOut(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir /workspace/out; ln -s /etc /workspace/out/etc; ln -s ../../proc/1/environ /workspace/out/environ; echo fine > /workspace/out/fine; mkfifo /workspace/out/pipe")
 	for _, path := range []string{"/etc/hostname", "/workspace/../etc", "/proc/self", "/workspace/out/etc", "/workspace/out/etc/hostname", "/workspace/out/environ"} {
 		r, err := w.x.CopyFrom(t.Context(), h, path)
@@ -188,7 +189,7 @@ func filesEscapeOut(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesMissing(t *testing.T, w *world, h sandbox.Handle) {
+func filesMissing(t *testing.T, w *world, h driver.Handle) {
 	_, err := w.x.CopyFrom(t.Context(), h, "/workspace/missing")
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonFileNotFound)
 	_, err = w.x.CopyFrom(t.Context(), w.spec().Handle, "/workspace")
@@ -197,7 +198,7 @@ func filesMissing(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-func filesLarge(t *testing.T, w *world, h sandbox.Handle) {
+func filesLarge(t *testing.T, w *world, h driver.Handle) {
 	content := strings.Repeat("0123456789abcdef", 1<<20) // 16 MiB
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/large", pack(t, file("file", content))))
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/large/file")
@@ -208,7 +209,7 @@ func filesLarge(t *testing.T, w *world, h sandbox.Handle) {
 	w.sh(t, h, "rm -r /workspace/large")
 }
 
-func filesAbandoned(t *testing.T, w *world, h sandbox.Handle) {
+func filesAbandoned(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir /workspace/given-up; head -c 8000000 /dev/zero > /workspace/given-up/zeros")
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/given-up")
 	must(t, err)
@@ -224,7 +225,7 @@ func filesAbandoned(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesData(t *testing.T, w *world, h sandbox.Handle) {
+func filesData(t *testing.T, w *world, h driver.Handle) {
 	must(t, w.x.CopyTo(t.Context(), h, "/data", pack(t, file("saved/game", "42"))))
 	r, err := w.x.CopyFrom(t.Context(), h, "/data/saved/game")
 	must(t, err)
@@ -233,7 +234,7 @@ func filesData(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func filesUnreadable(t *testing.T, w *world, h sandbox.Handle) {
+func filesUnreadable(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir /workspace/locked; echo 1 > /workspace/locked/a; echo 2 > /workspace/locked/b; chmod 0 /workspace/locked/b")
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/locked")
 	if err == nil {

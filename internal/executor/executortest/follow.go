@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,7 +15,7 @@ import (
 func testFollow(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	shared := w.spawn(t)
-	for name, test := range map[string]func(*testing.T, *world, sandbox.Handle){
+	for name, test := range map[string]func(*testing.T, *world, driver.Handle){
 		"a command that has ended is read again":      followEnded,
 		"a command is run under its id once":          followOnce,
 		"a detached command outlives its caller":      followDetached,
@@ -50,7 +51,7 @@ func named(t *testing.T, command ...string) sandbox.ExecRequest {
 }
 
 // detached starts a command and leaves it once it runs.
-func (w *world) detached(t *testing.T, h sandbox.Handle, r sandbox.ExecRequest) string {
+func (w *world) detached(t *testing.T, h driver.Handle, r sandbox.ExecRequest) string {
 	t.Helper()
 	r.Detach = true
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +73,7 @@ func (w *world) detached(t *testing.T, h sandbox.Handle, r sandbox.ExecRequest) 
 }
 
 // follow reads a command to its end.
-func (w *world) follow(t *testing.T, h sandbox.Handle, id string, from int64) (string, sandbox.ExecResult) {
+func (w *world) follow(t *testing.T, h driver.Handle, id string, from int64) (string, sandbox.ExecResult) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -82,7 +83,7 @@ func (w *world) follow(t *testing.T, h sandbox.Handle, id string, from int64) (s
 	return out.String(), res
 }
 
-func followEnded(t *testing.T, w *world, h sandbox.Handle) {
+func followEnded(t *testing.T, w *world, h driver.Handle) {
 	r := named(t, "echo", "hello", "again")
 	res, err := w.x.Exec(t.Context(), h, r)
 	must(t, err)
@@ -94,7 +95,7 @@ func followEnded(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func followOnce(t *testing.T, w *world, h sandbox.Handle) {
+func followOnce(t *testing.T, w *world, h driver.Handle) {
 	r := named(t, "echo", "once")
 	_, err := w.x.Exec(t.Context(), h, r)
 	must(t, err)
@@ -106,7 +107,7 @@ func followOnce(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func followDetached(t *testing.T, w *world, h sandbox.Handle) {
+func followDetached(t *testing.T, w *world, h driver.Handle) {
 	began := time.Now()
 	id := w.detached(t, h, named(t, "sleep", "3s"))
 	if time.Since(began) > 2*time.Second {
@@ -117,7 +118,7 @@ func followDetached(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func followTimeout(t *testing.T, w *world, h sandbox.Handle) {
+func followTimeout(t *testing.T, w *world, h driver.Handle) {
 	r := named(t, "sleep", "1h")
 	r.Timeout = sandbox.Duration(3 * time.Second)
 	if _, res := w.follow(t, h, w.detached(t, h, r), 0); res.ExitCode != sandbox.ExitTimeout || !res.TimedOut {
@@ -125,7 +126,7 @@ func followTimeout(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func followLeft(t *testing.T, w *world, h sandbox.Handle) {
+func followLeft(t *testing.T, w *world, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	r := named(t, "sleep", "1h")
@@ -136,7 +137,7 @@ func followLeft(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.Failed, sandbox.ReasonExecFailed)
 }
 
-func followEndedFromOutside(t *testing.T, w *world, h sandbox.Handle) {
+func followEndedFromOutside(t *testing.T, w *world, h driver.Handle) {
 	id := w.detached(t, h, named(t, "sleep", "1h"))
 	for range 2 {
 		must(t, w.x.EndExec(t.Context(), h, id, ""))
@@ -145,7 +146,7 @@ func followEndedFromOutside(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.Failed, sandbox.ReasonExecFailed)
 }
 
-func followLeaves(t *testing.T, w *world, h sandbox.Handle) {
+func followLeaves(t *testing.T, w *world, h driver.Handle) {
 	id := w.detached(t, h, named(t, "sleep", "3s"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -157,7 +158,7 @@ func followLeaves(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func followUnknown(t *testing.T, w *world, h sandbox.Handle) {
+func followUnknown(t *testing.T, w *world, h driver.Handle) {
 	_, err := w.x.Follow(t.Context(), h, sandbox.Replay{ID: "nobody-ran-it"})
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 	must(t, w.x.EndExec(t.Context(), h, "nobody-ran-it", ""))

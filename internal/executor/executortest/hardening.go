@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -77,7 +78,7 @@ var hardened = []struct{ name, script, want string }{
 }
 
 // allowRoot lets commands of a sandbox run as user 0.
-func allowRoot(s *sandbox.SandboxSpec) { s.Confinement.AllowRoot = true }
+func allowRoot(s *driver.SandboxSpec) { s.Confinement.AllowRoot = true }
 
 func otherUser(t *testing.T, w *world) {
 	res := w.exec(t, w.spawn(t, allowRoot), sandbox.ExecRequest{User: "0:0", Command: []string{"sh", "-c",
@@ -95,7 +96,7 @@ var prober string
 func probeKernel(t *testing.T, w *world) {
 	program := Compile(t, prober)
 	for _, user := range []string{"", "0:0"} {
-		h := w.spawn(t, func(s *sandbox.SandboxSpec) { s.Confinement.AllowRoot = user != "" })
+		h := w.spawn(t, func(s *driver.SandboxSpec) { s.Confinement.AllowRoot = user != "" })
 		must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("prober", program))))
 		w.sh(t, h, "mkdir -p /workspace/probe && chmod 777 /workspace /workspace/probe")
 		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"/workspace/prober"}, User: user})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -133,7 +134,7 @@ func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
 
 func renewed(t *testing.T, w *world) {
 	h := w.spawn(t)
-	limits := sandbox.Limits{TTL: sandbox.Duration(time.Hour), SleepAfter: sandbox.Duration(time.Hour)}
+	limits := driver.Limits{TTL: sandbox.Duration(time.Hour), SleepAfter: sandbox.Duration(time.Hour)}
 	for _, want := range []sandbox.State{sandbox.StateRunning, sandbox.StateStopped} {
 		o, err := w.x.Renew(t.Context(), h, limits)
 		must(t, err)
@@ -168,14 +169,14 @@ func otherInstance(t *testing.T, w *world) {
 		t.Helper()
 		wantError(t, err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 	}
-	for _, other := range []sandbox.SandboxSpec{known, unknown} {
+	for _, other := range []driver.SandboxSpec{known, unknown} {
 		check(w.x.Spawn(t.Context(), other))
 		check(w.x.Sleep(t.Context(), other.Handle, sandbox.SleepStop))
 		check(w.x.Wake(t.Context(), other.Handle))
 		check(w.x.Kill(t.Context(), other.Handle))
 		_, err := w.x.Inspect(t.Context(), other.Handle)
 		check(err)
-		_, err = w.x.Renew(t.Context(), other.Handle, sandbox.Limits{})
+		_, err = w.x.Renew(t.Context(), other.Handle, driver.Limits{})
 		check(err)
 		_, err = w.x.Usage(t.Context(), other.Handle)
 		check(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +41,7 @@ func inspectReports(t *testing.T, w *world) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	got, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
-	want := sandbox.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources,
+	want := driver.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources,
 		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt, Incarnation: got.Incarnation}
 	if got != want {
@@ -57,7 +58,7 @@ func inspectSeesStop(t *testing.T, w *world) {
 	w.awaitStopped(t, h)
 	list, err := w.x.List(t.Context(), w.ref.LedgerID)
 	must(t, err)
-	i := slices.IndexFunc(list, func(o sandbox.Observation) bool { return o.Handle == h })
+	i := slices.IndexFunc(list, func(o driver.Observation) bool { return o.Handle == h })
 	if i < 0 || list[i].State != sandbox.StateStopped {
 		t.Errorf("the list does not show %s as stopped: %+v", h.SandboxID, list)
 	}
@@ -85,8 +86,8 @@ func listThisLedger(t *testing.T, w *world) {
 	theirs := other.spawn(t)
 	list, err := w.x.List(t.Context(), w.ref.LedgerID)
 	must(t, err)
-	has := func(h sandbox.Handle) bool {
-		return slices.ContainsFunc(list, func(o sandbox.Observation) bool { return o.Handle == h })
+	has := func(h driver.Handle) bool {
+		return slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Handle == h })
 	}
 	if !has(mine) || has(theirs) {
 		t.Errorf("list of ledger %s has its own: %t, another's: %t", w.ref.LedgerID, has(mine), has(theirs))
@@ -142,7 +143,7 @@ func usageCPU(t *testing.T, w *world) {
 // killed; by others the last time that it ran.
 func incarnations(t *testing.T, w *world) {
 	records := w.x.Capabilities().Records
-	ask := func(h sandbox.Handle) []sandbox.Incarnation {
+	ask := func(h driver.Handle) []driver.Incarnation {
 		t.Helper()
 		ran, err := w.x.Incarnations(t.Context(), h)
 		must(t, err)
@@ -183,7 +184,7 @@ func incarnations(t *testing.T, w *world) {
 }
 
 // wantRemembered checks what the backend reports of a removed sandbox: nothing, or when it ended.
-func (w *world) wantRemembered(t *testing.T, h sandbox.Handle, before sandbox.Incarnation) {
+func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Incarnation) {
 	t.Helper()
 	ran, err := w.x.Incarnations(t.Context(), h)
 	if err != nil {

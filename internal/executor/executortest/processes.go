@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,7 +18,7 @@ import (
 func testProcesses(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	shared := w.spawn(t)
-	for name, test := range map[string]func(*testing.T, *world, sandbox.Handle){
+	for name, test := range map[string]func(*testing.T, *world, driver.Handle){
 		"a process that has ended has its log and its result": processEnds,
 		"a process runs under its id once":                    processOnce,
 		"a process goes on when its starter does not":         processOutlives,
@@ -54,12 +55,12 @@ func testProcesses(t *testing.T, cfg Config) {
 }
 
 // process asks for a start of a process under an id of its own.
-func process(command ...string) sandbox.ProcessRun {
-	return sandbox.ProcessRun{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: command, Cwd: "/workspace"}
+func process(command ...string) driver.ProcessRun {
+	return driver.ProcessRun{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: command, Cwd: "/workspace"}
 }
 
 // keepRunning starts a process and leaves it once it runs.
-func (w *world) keepRunning(t *testing.T, h sandbox.Handle, p sandbox.ProcessRun) string {
+func (w *world) keepRunning(t *testing.T, h driver.Handle, p driver.ProcessRun) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -80,7 +81,7 @@ func (w *world) keepRunning(t *testing.T, h sandbox.Handle, p sandbox.ProcessRun
 }
 
 // log reads what is there of a log, and where that begins.
-func (w *world) log(t *testing.T, h sandbox.Handle, id string, from int64) (string, int64) {
+func (w *world) log(t *testing.T, h driver.Handle, id string, from int64) (string, int64) {
 	t.Helper()
 	var out bytes.Buffer
 	begins := int64(-1)
@@ -91,14 +92,14 @@ func (w *world) log(t *testing.T, h sandbox.Handle, id string, from int64) (stri
 }
 
 // result waits for a process's end.
-func (w *world) result(t *testing.T, h sandbox.Handle, id string) (sandbox.ExecResult, error) {
+func (w *world) result(t *testing.T, h driver.Handle, id string) (sandbox.ExecResult, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return w.x.Follow(ctx, h, sandbox.Replay{ID: id})
 }
 
-func processEnds(t *testing.T, w *world, h sandbox.Handle) {
+func processEnds(t *testing.T, w *world, h driver.Handle) {
 	p := process("echo", "hello")
 	res, err := w.x.RunProcess(t.Context(), h, p)
 	must(t, err)
@@ -115,7 +116,7 @@ func processEnds(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func processOnce(t *testing.T, w *world, h sandbox.Handle) {
+func processOnce(t *testing.T, w *world, h driver.Handle) {
 	p := process("sleep", "1h")
 	w.keepRunning(t, h, p)
 	_, err := w.x.RunProcess(t.Context(), h, p)
@@ -125,14 +126,14 @@ func processOnce(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.Conflict, sandbox.ReasonOtherSettings)
 }
 
-func processOutlives(t *testing.T, w *world, h sandbox.Handle) {
+func processOutlives(t *testing.T, w *world, h driver.Handle) {
 	id := w.keepRunning(t, h, process("sleep", "3s"))
 	if res, err := w.result(t, h, id); err != nil || res.ExitCode != 0 || res.Duration.D() < 2900*time.Millisecond {
 		t.Errorf("it ended with %+v and %v", res, err)
 	}
 }
 
-func processEndedFromOutside(t *testing.T, w *world, h sandbox.Handle) {
+func processEndedFromOutside(t *testing.T, w *world, h driver.Handle) {
 	id := w.keepRunning(t, h, process("sleep", "1h"))
 	for range 2 {
 		must(t, w.x.EndExec(t.Context(), h, id, ""))
@@ -141,7 +142,7 @@ func processEndedFromOutside(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, err, sandbox.Failed, sandbox.ReasonExecFailed)
 }
 
-func processUnknown(t *testing.T, w *world, h sandbox.Handle) {
+func processUnknown(t *testing.T, w *world, h driver.Handle) {
 	_, err := w.result(t, h, "nobody-ran-it")
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 	absent := w.spec().Handle
@@ -150,7 +151,7 @@ func processUnknown(t *testing.T, w *world, h sandbox.Handle) {
 	wantError(t, w.x.AwaitPort(t.Context(), absent, 80), sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-func portClosed(t *testing.T, w *world, h sandbox.Handle) {
+func portClosed(t *testing.T, w *world, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	wantError(t, w.x.AwaitPort(ctx, h, 81), sandbox.Timeout, "")

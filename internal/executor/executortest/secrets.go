@@ -3,6 +3,7 @@ package executortest
 import (
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,12 +24,12 @@ func testSecrets(t *testing.T, cfg Config) {
 
 const secretValue = "hunter2-of-the-contract"
 
-func (w *world) putSecrets(t *testing.T, h sandbox.Handle, secrets map[string]sandbox.Secret) {
+func (w *world) putSecrets(t *testing.T, h driver.Handle, secrets map[string]sandbox.Secret) {
 	t.Helper()
 	must(t, w.x.PutSecrets(t.Context(), h, secrets))
 }
 
-func (w *world) wantOutput(t *testing.T, h sandbox.Handle, script, want string) {
+func (w *world) wantOutput(t *testing.T, h driver.Handle, script, want string) {
 	t.Helper()
 	if res := w.sh(t, h, script); res.stdout() != want {
 		t.Errorf("%s: got %q, want %q (%s)", script, res.stdout(), want, res.Stderr)

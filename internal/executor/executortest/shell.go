@@ -7,11 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // line runs a line of the shell and returns how it ended, with what it has left behind.
-func (w *world) line(t *testing.T, h sandbox.Handle, line string, env map[string]string) shell {
+func (w *world) line(t *testing.T, h driver.Handle, line string, env map[string]string) shell {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Session: "contract", Shell: line, Env: env, Cwd: "/workspace"}.Normalize()
 	must(t, err)
@@ -20,7 +21,7 @@ func (w *world) line(t *testing.T, h sandbox.Handle, line string, env map[string
 	return shell{res}
 }
 
-func shellTellsWhatItLeaves(t *testing.T, w *world, h sandbox.Handle) {
+func shellTellsWhatItLeaves(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir -p '/workspace/a dir' && ln -sfn /etc /workspace/etc-link")
 	env := map[string]string{"KEPT": "1", "CHANGED": "1", "DROPPED": "1"}
 	awkward := "two\nlines, 'single' \"double\" $HOME `x` \\ é"
@@ -48,7 +49,7 @@ func shellTellsWhatItLeaves(t *testing.T, w *world, h sandbox.Handle) {
 	}
 }
 
-func shellIsAsOneKnowsIt(t *testing.T, w *world, h sandbox.Handle) {
+func shellIsAsOneKnowsIt(t *testing.T, w *world, h driver.Handle) {
 	res := w.line(t, h, "echo out; echo err >&2; echo $0 $# \"$KEPT\"; exit 7", map[string]string{"KEPT": "1"})
 	if res.ExitCode != 7 || res.stdout() != "out\nsh 0 1\n" || string(res.Stderr) != "err\n" {
 		t.Errorf("got %d, %q, %q", res.ExitCode, res.Stdout, res.Stderr)
@@ -65,7 +66,7 @@ func shellIsAsOneKnowsIt(t *testing.T, w *world, h sandbox.Handle) {
 }
 
 // shellThatDoesNotTell: none of these leaves anything behind, and none is an error.
-func shellThatDoesNotTell(t *testing.T, w *world, h sandbox.Handle) {
+func shellThatDoesNotTell(t *testing.T, w *world, h driver.Handle) {
 	for _, line := range []string{"export NEW=1; kill -9 $$", "export NEW=1; exec true", "export NEW=1; trap - EXIT"} {
 		if res := w.line(t, h, line, nil); res.Shell != nil {
 			t.Errorf("%s: %+v", line, res.Shell)
@@ -87,7 +88,7 @@ func shellThatDoesNotTell(t *testing.T, w *world, h sandbox.Handle) {
 }
 
 // shellIsReadAgain: who follows a line to its end learns the same.
-func shellIsReadAgain(t *testing.T, w *world, h sandbox.Handle) {
+func shellIsReadAgain(t *testing.T, w *world, h driver.Handle) {
 	r := named(t, "true")
 	r.Command, r.Session, r.Shell = nil, "contract", "sleep 1; cd /data; export NEW=1"
 	id := w.detached(t, h, r)

@@ -11,7 +11,7 @@ import (
 // auditRule is the one rule of a backend in memory.
 const auditRule, auditTitle = "F.1", "nothing was weakened"
 
-// Audit implements sandbox.Auditor: a sandbox is as it should be unless Weaken was called for it.
+// Audit implements driver.Auditor: a sandbox is as it should be unless Weaken was called for it.
 func (x *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	if err := x.enter(ctx, OpAudit, ""); err != nil {
 		return nil, err

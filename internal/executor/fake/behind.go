@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -77,7 +78,7 @@ func (x *Executor) Remove(sandboxID string) {
 }
 
 // Change changes what is observed of a sandbox, behind everybody's back.
-func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
+func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.mu.Lock()
 	if b, ok := x.boxes[sandboxID]; ok {
 		if f(&b.obs); b.obs.State == sandbox.StateStopped {
@@ -92,21 +93,21 @@ func (x *Executor) Change(sandboxID string, f func(o *sandbox.Observation)) {
 }
 
 // Break breaks what the sandboxes of an environment share, until it is mended.
-func (x *Executor) Break(ref sandbox.EnvironmentRef, how string) {
+func (x *Executor) Break(ref driver.EnvironmentRef, how string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.broken[ref] = how
 }
 
 // Plant makes a sandbox that no request asked for.
-func (x *Executor) Plant(spec sandbox.SandboxSpec) {
+func (x *Executor) Plant(spec driver.SandboxSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.boxes[spec.SandboxID] = newBox(spec, x.now())
 }
 
 // PlantLeftover makes an object that no request asked for; without a time it was made now.
-func (x *Executor) PlantLeftover(l sandbox.Leftover) {
+func (x *Executor) PlantLeftover(l driver.Leftover) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.CreatedAt.IsZero() {
@@ -116,7 +117,7 @@ func (x *Executor) PlantLeftover(l sandbox.Leftover) {
 }
 
 // Objects returns what exists beside sandboxes, by name.
-func (x *Executor) Objects() map[string]sandbox.Leftover {
+func (x *Executor) Objects() map[string]driver.Leftover {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return maps.Clone(x.objects)
@@ -133,10 +134,10 @@ func (x *Executor) Burn(sandboxID string, d time.Duration) {
 }
 
 // Sandboxes returns what exists, by id.
-func (x *Executor) Sandboxes() map[string]sandbox.Observation {
+func (x *Executor) Sandboxes() map[string]driver.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := make(map[string]sandbox.Observation, len(x.boxes))
+	all := make(map[string]driver.Observation, len(x.boxes))
 	for id, b := range x.boxes {
 		all[id] = b.obs
 	}
@@ -144,13 +145,13 @@ func (x *Executor) Sandboxes() map[string]sandbox.Observation {
 }
 
 // Spec returns what a sandbox was last told to be: by Spawn, and then by Assign.
-func (x *Executor) Spec(sandboxID string) sandbox.SandboxSpec {
+func (x *Executor) Spec(sandboxID string) driver.SandboxSpec {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[sandboxID]; ok {
 		return b.spec
 	}
-	return sandbox.SandboxSpec{}
+	return driver.SandboxSpec{}
 }
 
 // Spawned returns how often a sandbox was really made.
@@ -168,8 +169,8 @@ func (x *Executor) Environments() int {
 }
 
 // Meter has the backend count usage itself, the same of every environment.
-func (x *Executor) Meter(days ...sandbox.Metered) {
+func (x *Executor) Meter(days ...driver.Metered) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.metered = append([]sandbox.Metered{}, days...)
+	x.metered = append([]driver.Metered{}, days...)
 }

@@ -3,16 +3,17 @@ package fake
 import (
 	"context"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Leftovers implements sandbox.Executor.
-func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Leftover, error) {
+// Leftovers implements driver.Executor.
+func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
 	if err := x.enter(ctx, OpLeftovers, ""); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	var all []sandbox.Leftover
+	var all []driver.Leftover
 	for _, o := range x.objects {
 		if o.LedgerID == ledgerID {
 			all = append(all, o)
@@ -21,8 +22,8 @@ func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]sandbox.Le
 	return all, nil
 }
 
-// RemoveLeftover implements sandbox.Executor.
-func (x *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error {
+// RemoveLeftover implements driver.Executor.
+func (x *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
 	if err := x.enter(ctx, OpRemove, l.Instance); err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (x *Executor) RemoveLeftover(ctx context.Context, l sandbox.Leftover) error
 }
 
 // used reports whether a sandbox uses an object. Its caller holds mu.
-func (x *Executor) used(o sandbox.Leftover) bool {
+func (x *Executor) used(o driver.Leftover) bool {
 	for _, b := range x.boxes {
 		if b.spec.Handle == o.Handle || o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
 			return true
@@ -51,22 +52,22 @@ func (x *Executor) used(o sandbox.Leftover) bool {
 	return false
 }
 
-func environmentHandle(ref sandbox.EnvironmentRef) sandbox.Handle {
-	return sandbox.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance}
+func environmentHandle(ref driver.EnvironmentRef) driver.Handle {
+	return driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance}
 }
 
 // keep makes objects that belong to h, unless they are there. Its caller holds mu.
-func (x *Executor) keep(h sandbox.Handle, kinds ...sandbox.LeftoverKind) {
+func (x *Executor) keep(h driver.Handle, kinds ...driver.LeftoverKind) {
 	for _, k := range kinds {
 		name := h.LedgerID + "-" + h.EnvironmentID + "-" + h.SandboxID + "-" + string(k)
 		if _, ok := x.objects[name]; !ok {
-			x.objects[name] = sandbox.Leftover{Handle: h, Kind: k, Name: name, CreatedAt: x.now()}
+			x.objects[name] = driver.Leftover{Handle: h, Kind: k, Name: name, CreatedAt: x.now()}
 		}
 	}
 }
 
 // drop removes the objects that belong to h. Its caller holds mu.
-func (x *Executor) drop(h sandbox.Handle) {
+func (x *Executor) drop(h driver.Handle) {
 	for name, o := range x.objects {
 		if o.Handle == h {
 			delete(x.objects, name)

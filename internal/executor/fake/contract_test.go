@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -31,11 +32,11 @@ func TestContractOfABackendThatKeepsTime(t *testing.T) {
 
 func contract(t *testing.T, x *fake.Executor) {
 	executortest.Run(t, executortest.Config{
-		New:              func(*testing.T) sandbox.Executor { return x },
+		New:              func(*testing.T) driver.Executor { return x },
 		Image:            "image",
-		RemoveBehindBack: func(_ *testing.T, h sandbox.Handle) { x.Remove(h.SandboxID) },
-		StopBehindBack: func(_ *testing.T, h sandbox.Handle) {
-			x.Change(h.SandboxID, func(o *sandbox.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
+		RemoveBehindBack: func(_ *testing.T, h driver.Handle) { x.Remove(h.SandboxID) },
+		StopBehindBack: func(_ *testing.T, h driver.Handle) {
+			x.Change(h.SandboxID, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, time.Now() })
 		},
 	})
 }

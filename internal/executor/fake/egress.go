@@ -4,19 +4,20 @@ import (
 	"context"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // egressPage is how many lines are read at once.
 const egressPage = 1000
 
-// EgressLogs implements sandbox.EgressLogger.
-func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.EnvironmentRef, error) {
+// EgressLogs implements driver.EgressLogger.
+func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
 	if err := x.enter(ctx, OpEgressLogs, ""); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	var refs []sandbox.EnvironmentRef
+	var refs []driver.EnvironmentRef
 	for ref := range x.egress {
 		if ref.LedgerID == ledgerID {
 			refs = append(refs, ref)
@@ -25,8 +26,8 @@ func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]sandbox.E
 	return refs, nil
 }
 
-// EgressLog implements sandbox.EgressLogger.
-func (x *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+// EgressLog implements driver.EgressLogger.
+func (x *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
 	if err := x.enter(ctx, OpEgressLog, ref.Instance); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (x *Executor) EgressLog(ctx context.Context, ref sandbox.EnvironmentRef, af
 
 // LogEgress has the gateway of an environment log lines of its first run; those without a place of
 // their own follow the last one.
-func (x *Executor) LogEgress(ref sandbox.EnvironmentRef, records ...sandbox.EgressRecord) {
+func (x *Executor) LogEgress(ref driver.EnvironmentRef, records ...sandbox.EgressRecord) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range records {

@@ -6,15 +6,16 @@ import (
 	"io"
 	"sync"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // dataDir is what an export reads.
 const dataDir = "/data"
 
-// Export implements sandbox.Executor. A fault of OpThaw leaves an awake sandbox paused, as a caller
+// Export implements driver.Executor. A fault of OpThaw leaves an awake sandbox paused, as a caller
 // that dies does.
-func (x *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser, error) {
+func (x *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	if err := x.enter(ctx, OpExport, h.Instance); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (x *Executor) Export(ctx context.Context, h sandbox.Handle) (io.ReadCloser,
 }
 
 // thaw lets a sandbox go on that an export has frozen.
-func (x *Executor) thaw(ctx context.Context, h sandbox.Handle) error {
+func (x *Executor) thaw(ctx context.Context, h driver.Handle) error {
 	err := x.change(ctx, OpThaw, h, sandbox.StateRunning)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
@@ -50,7 +51,7 @@ func (x *Executor) thaw(ctx context.Context, h sandbox.Handle) error {
 
 type export struct {
 	x       *Executor
-	h       sandbox.Handle
+	h       driver.Handle
 	state   sandbox.State // while it is read
 	content io.Reader
 	thaw    func() error

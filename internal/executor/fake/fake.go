@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -72,14 +73,14 @@ type Executor struct {
 	spawned   map[string]int
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
-	installed map[sandbox.EnvironmentRef]bool
-	objects   map[string]sandbox.Leftover       // what is beside sandboxes, by name
-	broken    map[sandbox.EnvironmentRef]string // what Mend finds
-	changed   map[sandbox.EnvironmentRef][]sandbox.Difference
+	installed map[driver.EnvironmentRef]bool
+	objects   map[string]driver.Leftover       // what is beside sandboxes, by name
+	broken    map[driver.EnvironmentRef]string // what Mend finds
+	changed   map[driver.EnvironmentRef][]driver.Difference
 	// witnesses are the numbers that ledgers left on the instance, expected those that this program knows of.
 	witnesses, expected map[string]int64
-	egress              map[sandbox.EnvironmentRef][]sandbox.EgressRecord
-	metered             []sandbox.Metered // nil: it counts nothing itself
+	egress              map[driver.EnvironmentRef][]sandbox.EgressRecord
+	metered             []driver.Metered // nil: it counts nothing itself
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty unless it records or remembers
@@ -90,8 +91,8 @@ type Executor struct {
 }
 
 type box struct {
-	spec sandbox.SandboxSpec
-	obs  sandbox.Observation
+	spec driver.SandboxSpec
+	obs  driver.Observation
 	// pooled: it belongs to no lease yet.
 	pooled  bool
 	files   map[string]file
@@ -107,7 +108,7 @@ type box struct {
 	weakened string
 	record   record
 	// limits are what it keeps time by, since usedAt.
-	limits sandbox.Limits
+	limits driver.Limits
 	usedAt time.Time
 }
 
@@ -116,7 +117,7 @@ type watch struct {
 	broken  chan error
 }
 
-var _ sandbox.Executor = (*Executor)(nil)
+var _ driver.Executor = (*Executor)(nil)
 
 // New makes a backend instance with an id of its own; nil means time.Now.
 func New(instance string, now func() time.Time) *Executor {
@@ -126,28 +127,28 @@ func New(instance string, now func() time.Time) *Executor {
 	return &Executor{
 		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error), spawned: make(map[string]int),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
-		installed: make(map[sandbox.EnvironmentRef]bool), objects: make(map[string]sandbox.Leftover),
-		broken: make(map[sandbox.EnvironmentRef]string), egress: make(map[sandbox.EnvironmentRef][]sandbox.EgressRecord),
+		installed: make(map[driver.EnvironmentRef]bool), objects: make(map[string]driver.Leftover),
+		broken: make(map[driver.EnvironmentRef]string), egress: make(map[driver.EnvironmentRef][]sandbox.EgressRecord),
 		removed: make(map[string]*record), grace: -1,
-		changed:   make(map[sandbox.EnvironmentRef][]sandbox.Difference),
+		changed:   make(map[driver.EnvironmentRef][]driver.Difference),
 		witnesses: make(map[string]int64), expected: make(map[string]int64),
 	}
 }
 
-// Backend implements sandbox.Executor.
+// Backend implements driver.Executor.
 func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 
-// Capabilities implements sandbox.Executor.
-func (x *Executor) Capabilities() sandbox.Capabilities {
+// Capabilities implements driver.Executor.
+func (x *Executor) Capabilities() driver.Capabilities {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return sandbox.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Verifier: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
+	return driver.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Verifier: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
 }
 
-// Close implements sandbox.Executor.
+// Close implements driver.Executor.
 func (x *Executor) Close() error { return nil }
 
-// Instance implements sandbox.Executor.
+// Instance implements driver.Executor.
 func (x *Executor) Instance(ctx context.Context) (string, error) {
 	if err := x.fault(ctx, OpInstance); err != nil {
 		return "", err
@@ -157,8 +158,8 @@ func (x *Executor) Instance(ctx context.Context) (string, error) {
 	return x.instance, nil
 }
 
-// Check implements sandbox.Executor: it refuses nothing, unless it is to fail.
-func (x *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
+// Check implements driver.Executor: it refuses nothing, unless it is to fail.
+func (x *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
 	err := x.enter(ctx, OpCheck, ref.Instance)
 	if err == nil {
 		x.mu.Unlock()
@@ -166,27 +167,27 @@ func (x *Executor) Check(ctx context.Context, ref sandbox.EnvironmentRef, _ sand
 	return err
 }
 
-// Provision implements sandbox.Executor.
-func (x *Executor) Provision(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
+// Provision implements driver.Executor.
+func (x *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
 	if err := x.enter(ctx, OpProvision, ref.Instance); err != nil {
 		return err
 	}
 	defer x.mu.Unlock()
 	x.installed[ref] = true
 	delete(x.changed, ref)
-	x.keep(environmentHandle(ref), sandbox.LeftoverGuest, sandbox.LeftoverSeed)
+	x.keep(environmentHandle(ref), driver.LeftoverGuest, driver.LeftoverSeed)
 	return nil
 }
 
 // Alter has what was provisioned differ from now on, until it is provisioned again.
-func (x *Executor) Alter(ref sandbox.EnvironmentRef, all ...sandbox.Difference) {
+func (x *Executor) Alter(ref driver.EnvironmentRef, all ...driver.Difference) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.changed[ref] = all
 }
 
-// Differences implements sandbox.Executor: it returns what Alter has altered.
-func (x *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) ([]sandbox.Difference, error) {
+// Differences implements driver.Executor: it returns what Alter has altered.
+func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	if err := x.enter(ctx, OpDiffer, ref.Instance); err != nil {
 		return nil, err
 	}
@@ -194,8 +195,8 @@ func (x *Executor) Differences(ctx context.Context, ref sandbox.EnvironmentRef, 
 	return x.changed[ref], nil
 }
 
-// Mend implements sandbox.Executor: it mends what Break has broken.
-func (x *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
+// Mend implements driver.Executor: it mends what Break has broken.
+func (x *Executor) Mend(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
 	failed := x.enter(ctx, OpMend, ref.Instance)
 	if failed == nil {
 		defer x.mu.Unlock()
@@ -208,8 +209,8 @@ func (x *Executor) Mend(ctx context.Context, ref sandbox.EnvironmentRef, _ sandb
 	return x.broken[ref], failed
 }
 
-// Deprovision implements sandbox.Executor.
-func (x *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) error {
+// Deprovision implements driver.Executor.
+func (x *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	if err := x.enter(ctx, OpDeprovision, ref.Instance); err != nil {
 		return err
 	}
@@ -224,18 +225,18 @@ func (x *Executor) Deprovision(ctx context.Context, ref sandbox.EnvironmentRef) 
 	return nil
 }
 
-// Spawn implements sandbox.Executor.
-func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
+// Spawn implements driver.Executor.
+func (x *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := x.enter(ctx, OpSpawn, spec.Instance); err != nil {
 		return err
 	}
 	if _, ok := x.boxes[spec.SandboxID]; !ok {
 		x.spawned[spec.SandboxID]++
 		x.boxes[spec.SandboxID] = newBox(spec, x.now())
-		x.keep(spec.Handle, sandbox.LeftoverWorkspace, sandbox.LeftoverData)
+		x.keep(spec.Handle, driver.LeftoverWorkspace, driver.LeftoverData)
 		if spec.AgentDID == "" {
 			x.boxes[spec.SandboxID].pooled = true
-			x.keep(spec.Handle, sandbox.LeftoverLease)
+			x.keep(spec.Handle, driver.LeftoverLease)
 		}
 	}
 	x.mu.Unlock()
@@ -243,11 +244,11 @@ func (x *Executor) Spawn(ctx context.Context, spec sandbox.SandboxSpec) error {
 	return nil
 }
 
-func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
+func newBox(spec driver.SandboxSpec, now time.Time) *box {
 	b := &box{
 		spec: spec, limits: spec.Limits, usedAt: now,
 		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command), changed: make(chan struct{}),
-		obs: sandbox.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
+		obs: driver.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
 	}
@@ -255,8 +256,8 @@ func newBox(spec sandbox.SandboxSpec, now time.Time) *box {
 	return b
 }
 
-// Sleep implements sandbox.Executor.
-func (x *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.SleepMode) error {
+// Sleep implements driver.Executor.
+func (x *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
 	to := sandbox.StatePaused
 	if mode == sandbox.SleepStop {
 		to = sandbox.StateStopped
@@ -264,8 +265,8 @@ func (x *Executor) Sleep(ctx context.Context, h sandbox.Handle, mode sandbox.Sle
 	return x.change(ctx, OpSleep, h, to)
 }
 
-// Assign implements sandbox.Executor.
-func (x *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
+// Assign implements driver.Executor.
+func (x *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := x.enter(ctx, OpAssign, spec.Instance); err != nil {
 		return err
 	}
@@ -289,12 +290,12 @@ func (x *Executor) Assign(ctx context.Context, spec sandbox.SandboxSpec) error {
 	return nil
 }
 
-// Wake implements sandbox.Executor.
-func (x *Executor) Wake(ctx context.Context, h sandbox.Handle) error {
+// Wake implements driver.Executor.
+func (x *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	return x.change(ctx, OpWake, h, sandbox.StateRunning)
 }
 
-func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandbox.State) error {
+func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) error {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return err
 	}
@@ -328,8 +329,8 @@ func (x *Executor) change(ctx context.Context, op Op, h sandbox.Handle, to sandb
 	return nil
 }
 
-// Kill implements sandbox.Executor.
-func (x *Executor) Kill(ctx context.Context, h sandbox.Handle) error {
+// Kill implements driver.Executor.
+func (x *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	if err := x.enterBox(ctx, OpKill, h); err != nil {
 		return err
 	}
@@ -356,31 +357,31 @@ func (x *Executor) remove(id string) {
 	delete(x.boxes, id)
 }
 
-// Inspect implements sandbox.Executor.
-func (x *Executor) Inspect(ctx context.Context, h sandbox.Handle) (sandbox.Observation, error) {
+// Inspect implements driver.Executor.
+func (x *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
 	if err := x.enterBox(ctx, OpInspect, h); err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	defer x.mu.Unlock()
 	b, ok := x.boxes[h.SandboxID]
 	if !ok {
-		return sandbox.Observation{}, notFound(h)
+		return driver.Observation{}, notFound(h)
 	}
 	return x.observed(b), nil
 }
 
-// List implements sandbox.Executor.
-func (x *Executor) List(ctx context.Context, ledgerID string) ([]sandbox.Observation, error) {
+// List implements driver.Executor.
+func (x *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	if err := x.enter(ctx, OpList, ""); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	var all []sandbox.Observation
+	var all []driver.Observation
 	for _, b := range x.boxes {
 		if b.spec.LedgerID == ledgerID {
 			o := x.observed(b)
 			if b.hung != nil {
-				o = sandbox.Observation{Handle: o.Handle, LeaseID: o.LeaseID, AgentDID: o.AgentDID, Generation: o.Generation, State: o.State, CreatedAt: o.CreatedAt, Hangs: true}
+				o = driver.Observation{Handle: o.Handle, LeaseID: o.LeaseID, AgentDID: o.AgentDID, Generation: o.Generation, State: o.State, CreatedAt: o.CreatedAt, Hangs: true}
 			}
 			if x.muted[o.EnvironmentID] == nil {
 				all = append(all, o)
@@ -404,23 +405,23 @@ func (x *Executor) Mute(environmentID string, err error) {
 	x.muted[environmentID] = err
 }
 
-// Usage implements sandbox.Executor: a sandbox uses the CPU time that Burn adds.
-func (x *Executor) Usage(ctx context.Context, h sandbox.Handle) (sandbox.Usage, error) {
+// Usage implements driver.Executor: a sandbox uses the CPU time that Burn adds.
+func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	if err := x.enterBox(ctx, OpUsage, h); err != nil {
-		return sandbox.Usage{}, err
+		return driver.Usage{}, err
 	}
 	defer x.mu.Unlock()
 	b, ok := x.boxes[h.SandboxID]
 	if !ok {
-		return sandbox.Usage{}, notFound(h)
+		return driver.Usage{}, notFound(h)
 	}
 	if b.obs.State == sandbox.StateStopped {
-		return sandbox.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).WithReason(sandbox.ReasonInvalidState)
+		return driver.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).WithReason(sandbox.ReasonInvalidState)
 	}
-	return sandbox.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}, nil
+	return driver.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}, nil
 }
 
-// Watch implements sandbox.Executor.
+// Watch implements driver.Executor.
 func (x *Executor) Watch(ctx context.Context, _ string, ready func(), changed func(string)) error {
 	if err := x.fault(ctx, OpWatch); err != nil {
 		return err
@@ -475,7 +476,7 @@ func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
 }
 
 // enterBox is enter for what is about one sandbox, which may hang.
-func (x *Executor) enterBox(ctx context.Context, op Op, h sandbox.Handle) error {
+func (x *Executor) enterBox(ctx context.Context, op Op, h driver.Handle) error {
 	x.mu.Lock()
 	var hung chan struct{}
 	if b, ok := x.boxes[h.SandboxID]; ok {
@@ -506,6 +507,6 @@ func (x *Executor) fault(ctx context.Context, op Op) error {
 	return f(ctx)
 }
 
-func notFound(h sandbox.Handle) error {
+func notFound(h driver.Handle) error {
 	return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -48,8 +49,8 @@ func (x *Executor) FileOf(sandboxID, p string) (string, bool) {
 	return string(f.content), ok
 }
 
-// CopyTo implements sandbox.Executor.
-func (x *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, stream io.Reader) error {
+// CopyTo implements driver.Executor.
+func (x *Executor) CopyTo(ctx context.Context, h driver.Handle, dir string, stream io.Reader) error {
 	if err := x.awake(ctx, OpExec, h); err != nil {
 		return err
 	}
@@ -82,8 +83,8 @@ func (x *Executor) CopyTo(ctx context.Context, h sandbox.Handle, dir string, str
 	return nil
 }
 
-// CopyFrom implements sandbox.Executor.
-func (x *Executor) CopyFrom(ctx context.Context, h sandbox.Handle, p string) (io.ReadCloser, error) {
+// CopyFrom implements driver.Executor.
+func (x *Executor) CopyFrom(ctx context.Context, h driver.Handle, p string) (io.ReadCloser, error) {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
 		return nil, err
@@ -120,8 +121,8 @@ func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, erro
 	return &buf, n, w.Close()
 }
 
-// StatFile implements sandbox.Filer.
-func (x *Executor) StatFile(ctx context.Context, h sandbox.Handle, p string) (sandbox.FileInfo, error) {
+// StatFile implements driver.Filer.
+func (x *Executor) StatFile(ctx context.Context, h driver.Handle, p string) (sandbox.FileInfo, error) {
 	var info sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) (err error) {
 		info, err = describe(files, p)
@@ -130,8 +131,8 @@ func (x *Executor) StatFile(ctx context.Context, h sandbox.Handle, p string) (sa
 	return info, err
 }
 
-// ListFiles implements sandbox.Filer.
-func (x *Executor) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+// ListFiles implements driver.Filer.
+func (x *Executor) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
 	var list []sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
 		info, err := describe(files, q.Path)
@@ -163,8 +164,8 @@ func (x *Executor) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.Fi
 	return list, err
 }
 
-// WriteFile implements sandbox.Filer.
-func (x *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
+// WriteFile implements driver.Filer.
+func (x *Executor) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
 	b, err := io.ReadAll(content)
 	if err != nil {
 		return err
@@ -180,8 +181,8 @@ func (x *Executor) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.Fi
 	})
 }
 
-// RemoveFile implements sandbox.Filer.
-func (x *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
+// RemoveFile implements driver.Filer.
+func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
 	return x.onFiles(ctx, h, func(files map[string]file) error {
 		if _, err := describe(files, r.Path); err != nil {
 			return err
@@ -199,8 +200,8 @@ func (x *Executor) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.F
 	})
 }
 
-// DiskUsage implements sandbox.Filer.
-func (x *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
+// DiskUsage implements driver.Filer.
+func (x *Executor) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
 	usage := sandbox.DiskUsage{Complete: true}
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
 		for _, f := range files {
@@ -213,7 +214,7 @@ func (x *Executor) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.Dis
 }
 
 // onFiles works on the files of a sandbox that runs.
-func (x *Executor) onFiles(ctx context.Context, h sandbox.Handle, work func(files map[string]file) error) error {
+func (x *Executor) onFiles(ctx context.Context, h driver.Handle, work func(files map[string]file) error) error {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
 		return err

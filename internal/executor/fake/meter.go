@@ -5,16 +5,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-var _ sandbox.Meter = (*Executor)(nil)
+var _ driver.Meter = (*Executor)(nil)
 
-// Metered implements sandbox.Meter.
-func (x *Executor) Metered(ctx context.Context, ref sandbox.EnvironmentRef, from, to time.Time) ([]sandbox.Metered, error) {
+// Metered implements driver.Meter.
+func (x *Executor) Metered(ctx context.Context, ref driver.EnvironmentRef, from, to time.Time) ([]driver.Metered, error) {
 	if err := x.enter(ctx, OpMeter, ref.Instance); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(x.metered), func(m sandbox.Metered) bool { return m.Day.Before(from) || !m.Day.Before(to) }), nil
+	return slices.DeleteFunc(slices.Clone(x.metered), func(m driver.Metered) bool { return m.Day.Before(from) || !m.Day.Before(to) }), nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,8 +15,8 @@ import (
 //	crash <duration> <code> <words> the same, and exits with the code
 //	listen <port> <duration>        listens to a port after a while, until it is ended
 
-// RunProcess implements sandbox.ProcessRunner.
-func (x *Executor) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.ProcessRun) (sandbox.ExecResult, error) {
+// RunProcess implements driver.ProcessRunner.
+func (x *Executor) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
 	c := newCommand(x.now())
 	c.log = true
 	r := sandbox.ExecRequest{ID: p.ID, Command: p.Command, Timeout: sandbox.Duration(100 * 365 * 24 * time.Hour)}
@@ -30,8 +31,8 @@ func (x *Executor) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.P
 	}
 }
 
-// AwaitPort implements sandbox.ProcessRunner.
-func (x *Executor) AwaitPort(ctx context.Context, h sandbox.Handle, port int) error {
+// AwaitPort implements driver.ProcessRunner.
+func (x *Executor) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
 	for {
 		b, err := x.running(ctx, OpAwaitPort, h)
 		if err != nil {

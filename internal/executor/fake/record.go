@@ -5,19 +5,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // record is what is known of when a sandbox ran.
 type record struct {
-	incarnations []sandbox.Incarnation
+	incarnations []driver.Incarnation
 }
 
 func (r *record) start(at time.Time) {
-	r.incarnations = append(r.incarnations, sandbox.Incarnation{Number: int64(len(r.incarnations) + 1), StartedAt: at})
+	r.incarnations = append(r.incarnations, driver.Incarnation{Number: int64(len(r.incarnations) + 1), StartedAt: at})
 }
 
-func (r *record) last() *sandbox.Incarnation { return &r.incarnations[len(r.incarnations)-1] }
+func (r *record) last() *driver.Incarnation { return &r.incarnations[len(r.incarnations)-1] }
 
 // stop ends the incarnation that goes on, if one does.
 func (r *record) stop(at time.Time) {
@@ -27,7 +28,7 @@ func (r *record) stop(at time.Time) {
 }
 
 // follow brings the record to what is observed, and reports whether that is a new start.
-func (r *record) follow(o *sandbox.Observation, now time.Time) bool {
+func (r *record) follow(o *driver.Observation, now time.Time) bool {
 	isOver := !r.last().StoppedAt.IsZero()
 	switch {
 	case o.State != sandbox.StateRunning && o.State != sandbox.StatePaused:
@@ -44,7 +45,7 @@ func (r *record) follow(o *sandbox.Observation, now time.Time) bool {
 }
 
 // Record makes the backend count starts and record each start and stop, of what was removed too, as
-// sandbox.Capabilities.Records has it.
+// driver.Capabilities.Records has it.
 func (x *Executor) Record() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -73,8 +74,8 @@ func (x *Executor) Restart(sandboxID string) {
 	x.tell(sandboxID)
 }
 
-// Incarnations implements sandbox.Executor.
-func (x *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbox.Incarnation, error) {
+// Incarnations implements driver.Executor.
+func (x *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
 	if err := x.enter(ctx, OpIncarnations, h.Instance); err != nil {
 		return nil, err
 	}
@@ -92,12 +93,12 @@ func (x *Executor) Incarnations(ctx context.Context, h sandbox.Handle) ([]sandbo
 	default:
 		last := *r.last()
 		last.Number, last.CPUTime = 0, 0
-		return []sandbox.Incarnation{last}, nil
+		return []driver.Incarnation{last}, nil
 	}
 }
 
 // observed returns what is said of a sandbox.
-func (x *Executor) observed(b *box) sandbox.Observation {
+func (x *Executor) observed(b *box) driver.Observation {
 	o := b.obs
 	if x.records {
 		o.Incarnation = b.record.last().Number

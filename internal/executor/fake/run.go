@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -55,8 +56,8 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 	})
 }
 
-// Exec implements sandbox.Executor.
-func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+// Exec implements driver.Executor.
+func (x *Executor) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	c := newCommand(x.now())
 	if r.Stdin != nil && r.Shell == "" && r.Command[0] == "cat" {
 		var err error
@@ -97,7 +98,7 @@ func (x *Executor) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecReq
 }
 
 // burnt is the CPU time that a sandbox has used.
-func (x *Executor) burnt(h sandbox.Handle) time.Duration {
+func (x *Executor) burnt(h driver.Handle) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[h.SandboxID]; ok {
@@ -114,7 +115,7 @@ func (x *Executor) end(c *command, err error) {
 }
 
 // beginAs starts a command, which needs no waiting caller.
-func (x *Executor) beginAs(ctx context.Context, op Op, h sandbox.Handle, r sandbox.ExecRequest, c *command) error {
+func (x *Executor) beginAs(ctx context.Context, op Op, h driver.Handle, r sandbox.ExecRequest, c *command) error {
 	b, err := x.running(ctx, op, h)
 	if err != nil {
 		return err
@@ -183,8 +184,8 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 	return nil
 }
 
-// Follow implements sandbox.Executor.
-func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+// Follow implements driver.Executor.
+func (x *Executor) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
 	b, err := x.running(ctx, OpFollow, h)
 	if err != nil {
 		return sandbox.ExecResult{}, err
@@ -231,8 +232,8 @@ func (x *Executor) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Repla
 	}
 }
 
-// EndExec implements sandbox.Executor.
-func (x *Executor) EndExec(ctx context.Context, h sandbox.Handle, id, _ string) error {
+// EndExec implements driver.Executor.
+func (x *Executor) EndExec(ctx context.Context, h driver.Handle, id, _ string) error {
 	b, err := x.running(ctx, OpEndExec, h)
 	if err != nil {
 		return err
@@ -264,7 +265,7 @@ func (b *box) forget(now time.Time) {
 }
 
 // awake refuses what needs a sandbox that runs.
-func (x *Executor) awake(ctx context.Context, op Op, h sandbox.Handle) error {
+func (x *Executor) awake(ctx context.Context, op Op, h driver.Handle) error {
 	_, err := x.running(ctx, op, h)
 	if err == nil {
 		x.mu.Unlock()
@@ -273,7 +274,7 @@ func (x *Executor) awake(ctx context.Context, op Op, h sandbox.Handle) error {
 }
 
 // running returns a sandbox that runs, with the lock taken unless there is an error.
-func (x *Executor) running(ctx context.Context, op Op, h sandbox.Handle) (*box, error) {
+func (x *Executor) running(ctx context.Context, op Op, h driver.Handle) (*box, error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return nil, err
 	}

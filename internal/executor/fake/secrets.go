@@ -4,11 +4,12 @@ import (
 	"context"
 	"maps"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutSecrets implements sandbox.SecretBearer.
-func (x *Executor) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
+// PutSecrets implements driver.SecretBearer.
+func (x *Executor) PutSecrets(ctx context.Context, h driver.Handle, secrets map[string]sandbox.Secret) error {
 	b, err := x.running(ctx, OpPutSecrets, h)
 	if err != nil {
 		return err

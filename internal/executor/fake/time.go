@@ -4,10 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// KeepTime makes sandboxes rest and end by their limits, with so much grace, as sandbox.Capabilities.KeepsTime has it.
+// KeepTime makes sandboxes rest and end by their limits, with so much grace, as driver.Capabilities.KeepsTime has it.
 // What is due happens once the backend is asked for anything, as of when it was due; no watcher is told.
 func (x *Executor) KeepTime(grace time.Duration) {
 	x.mu.Lock()
@@ -15,15 +16,15 @@ func (x *Executor) KeepTime(grace time.Duration) {
 	x.grace = grace
 }
 
-// Renew implements sandbox.Executor.
-func (x *Executor) Renew(ctx context.Context, h sandbox.Handle, l sandbox.Limits) (sandbox.Observation, error) {
+// Renew implements driver.Executor.
+func (x *Executor) Renew(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
 	if err := x.enter(ctx, OpRenew, h.Instance); err != nil {
-		return sandbox.Observation{}, err
+		return driver.Observation{}, err
 	}
 	defer x.mu.Unlock()
 	b, ok := x.boxes[h.SandboxID]
 	if !ok {
-		return sandbox.Observation{}, notFound(h)
+		return driver.Observation{}, notFound(h)
 	}
 	b.limits, b.usedAt = l, x.now()
 	return x.observed(b), nil

@@ -4,12 +4,13 @@ import (
 	"context"
 	"maps"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ sandbox.Witnesser = (*Executor)(nil)
+var _ driver.Witnesser = (*Executor)(nil)
 
-// Witness implements sandbox.Witnesser.
+// Witness implements driver.Witnesser.
 func (x *Executor) Witness(ctx context.Context, ledgerID, instance string) (int64, error) {
 	if err := x.fault(ctx, OpWitness); err != nil {
 		return 0, err
@@ -24,7 +25,7 @@ func (x *Executor) Witness(ctx context.Context, ledgerID, instance string) (int6
 	return n, nil
 }
 
-// LeaveWitness implements sandbox.Witnesser.
+// LeaveWitness implements driver.Witnesser.
 func (x *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := x.fault(ctx, OpLeaveWitness); err != nil {
 		return err
@@ -39,7 +40,7 @@ func (x *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, 
 	return nil
 }
 
-// RemoveWitness implements sandbox.Witnesser.
+// RemoveWitness implements driver.Witnesser.
 func (x *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := x.fault(ctx, OpLeaveWitness); err != nil {
 		return err
@@ -95,7 +96,7 @@ func (x *Executor) BecomeClone() (back func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	boxes, objects, witnesses := x.boxes, x.objects, x.witnesses
-	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]sandbox.Leftover), make(map[string]int64)
+	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]driver.Leftover), make(map[string]int64)
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,8 +19,8 @@ const (
 	KillLimit = 30 * time.Second
 )
 
-// Exec implements sandbox.Runner. It may return before a Read of r.Stdin does.
-func (g Guests) Exec(ctx context.Context, h sandbox.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+// Exec implements driver.Runner. It may return before a Read of r.Stdin does.
+func (g Guests) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if r.As == sandbox.AsVerifier && !g.verifies {
 		return sandbox.ExecResult{}, sandbox.InvalidFields("exec", []sandbox.Field{sandbox.VerifierField(g.backend)})
 	}
@@ -62,8 +63,8 @@ func execOf(r sandbox.ExecRequest) *channel.Exec {
 	return x
 }
 
-// Follow implements sandbox.Runner.
-func (g Guests) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+// Follow implements driver.Runner.
+func (g Guests) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
 	reader, gone := io.Pipe() // the helper reads while its standard input is open
 	defer gone.Close()
 	res, err := g.onCommand(ctx, h, r.ID, Call{
@@ -80,16 +81,16 @@ func (g Guests) Follow(ctx context.Context, h sandbox.Handle, r sandbox.Replay) 
 	return result, nil
 }
 
-// EndExec implements sandbox.Runner. A process may be signalled by its own user only.
-func (g Guests) EndExec(ctx context.Context, h sandbox.Handle, id, user string) error {
+// EndExec implements driver.Runner. A process may be signalled by its own user only.
+func (g Guests) EndExec(ctx context.Context, h driver.Handle, id, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, KillLimit)
 	defer cancel()
 	_, err := g.onCommand(ctx, h, id, Call{Request: channel.Request{Op: channel.OpEnd, ID: id, Exec: &channel.Exec{User: withGroup(user)}}, Limit: KillLimit})
 	return err
 }
 
-// RunProcess implements sandbox.ProcessRunner. It lasts as long as the process: its caller bounds it.
-func (g Guests) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.ProcessRun) (sandbox.ExecResult, error) {
+// RunProcess implements driver.ProcessRunner. It lasts as long as the process: its caller bounds it.
+func (g Guests) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
 	res, err := g.onCommand(ctx, h, p.ID, Call{
 		Request: channel.Request{Op: channel.OpProcess, ID: p.ID, Exec: &channel.Exec{
 			Args: p.Command, Cwd: p.Cwd, User: withGroup(p.User), Env: p.Env,
@@ -104,8 +105,8 @@ func (g Guests) RunProcess(ctx context.Context, h sandbox.Handle, p sandbox.Proc
 	return result, nil
 }
 
-// AwaitPort implements sandbox.ProcessRunner.
-func (g Guests) AwaitPort(ctx context.Context, h sandbox.Handle, port int) error {
+// AwaitPort implements driver.ProcessRunner.
+func (g Guests) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
 	waits, gone := io.Pipe() // the helper waits while its standard input is open
 	defer gone.Close()
 	_, err := g.onCommand(ctx, h, "port "+strconv.Itoa(port), Call{

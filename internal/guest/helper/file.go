@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -17,8 +18,8 @@ import (
 // target of at most 4096, in base64.
 const maxListing = sandbox.MaxPage * 8 << 10
 
-// StatFile implements sandbox.Filer.
-func (g Guests) StatFile(ctx context.Context, h sandbox.Handle, path string) (sandbox.FileInfo, error) {
+// StatFile implements driver.Filer.
+func (g Guests) StatFile(ctx context.Context, h driver.Handle, path string) (sandbox.FileInfo, error) {
 	files, err := g.describe(ctx, h, wire.FileRequest{Op: wire.FileStat, Path: []byte(path)})
 	if err != nil {
 		return sandbox.FileInfo{}, err
@@ -29,13 +30,13 @@ func (g Guests) StatFile(ctx context.Context, h sandbox.Handle, path string) (sa
 	return files[0], nil
 }
 
-// ListFiles implements sandbox.Filer.
-func (g Guests) ListFiles(ctx context.Context, h sandbox.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+// ListFiles implements driver.Filer.
+func (g Guests) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
 	return g.describe(ctx, h, wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
 }
 
 // describe runs a request that is answered with descriptions.
-func (g Guests) describe(ctx context.Context, h sandbox.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
+func (g Guests) describe(ctx context.Context, h driver.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
 	out := &Capture{Limit: maxListing}
 	if err := g.file(ctx, h, r, Call{Stdout: out}); err != nil {
 		return nil, err
@@ -57,8 +58,8 @@ func (g Guests) describe(ctx context.Context, h sandbox.Handle, r wire.FileReque
 	}
 }
 
-// WriteFile implements sandbox.Filer.
-func (g Guests) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileWrite, content io.Reader) error {
+// WriteFile implements driver.Filer.
+func (g Guests) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
 	framed := &framer{content: content, failed: make(chan error, 1)}
 	framed.frames = wire.NewWriter(&framed.ready)
 	err := g.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)}, Call{Stdin: framed})
@@ -77,16 +78,16 @@ func (g Guests) WriteFile(ctx context.Context, h sandbox.Handle, w sandbox.FileW
 	}
 }
 
-// RemoveFile implements sandbox.Filer.
-func (g Guests) RemoveFile(ctx context.Context, h sandbox.Handle, r sandbox.FileRemoval) error {
+// RemoveFile implements driver.Filer.
+func (g Guests) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
 	return g.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, Call{})
 }
 
 // maxCounted bounds the files that DiskUsage counts in each root.
 const maxCounted = 1_000_000
 
-// DiskUsage implements sandbox.Filer.
-func (g Guests) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUsage, error) {
+// DiskUsage implements driver.Filer.
+func (g Guests) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
 	all := sandbox.DiskUsage{Complete: true}
 	for _, root := range sandbox.Roots {
 		out := &Capture{Limit: 1 << 10}
@@ -103,7 +104,7 @@ func (g Guests) DiskUsage(ctx context.Context, h sandbox.Handle) (sandbox.DiskUs
 }
 
 // file makes the guest work on one path.
-func (g Guests) file(ctx context.Context, h sandbox.Handle, r wire.FileRequest, call Call) error {
+func (g Guests) file(ctx context.Context, h driver.Handle, r wire.FileRequest, call Call) error {
 	call.Request = channel.Request{Op: channel.OpFile, File: &r}
 	failed := sandbox.ReasonCopyFailed
 	if r.Op == wire.FileWrite || r.Op == wire.FileRemove {

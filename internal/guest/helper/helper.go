@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -30,8 +31,8 @@ type Call struct {
 	Begins         func(offset int64) error // as sandbox.Replay has it
 }
 
-// Guests works inside of sandboxes that are awake. It implements sandbox.Runner, sandbox.ProcessRunner,
-// sandbox.Filer and sandbox.SecretBearer.
+// Guests works inside of sandboxes that are awake. It implements driver.Runner, driver.ProcessRunner,
+// driver.Filer and driver.SecretBearer.
 type Guests struct {
 	backend sandbox.Backend // begins each error
 	run     Run
@@ -40,9 +41,9 @@ type Guests struct {
 }
 
 // Run makes one call and returns what the guest reports. It may return before a Read of the input does. When
-// ctx ends first, or the connection breaks, it ends the command that the call names. Errors: as sandbox.Runner's
+// ctx ends first, or the connection breaks, it ends the command that the call names. Errors: as driver.Runner's
 // Exec; Timeout when ctx ends first.
-type Run func(ctx context.Context, h sandbox.Handle, c Call) (wire.Result, error)
+type Run func(ctx context.Context, h driver.Handle, c Call) (wire.Result, error)
 
 // New returns the guests of a backend's sandboxes.
 func New(backend sandbox.Backend, run Run) Guests { return Guests{backend: backend, run: run} }
@@ -92,7 +93,7 @@ func resultOf(res wire.Result) sandbox.ExecResult {
 }
 
 // onCommand makes a call about a command, and an error of the report that it could not do its work.
-func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string, c Call) (wire.Result, error) {
+func (g Guests) onCommand(ctx context.Context, h driver.Handle, command string, c Call) (wire.Result, error) {
 	if c.Request.ID == "" {
 		c.Request.ID = newID()
 	}
@@ -117,7 +118,7 @@ func (g Guests) onCommand(ctx context.Context, h sandbox.Handle, command string,
 }
 
 // transfer makes a call about files, and an error of the report that it could not do its work.
-func (g Guests) transfer(ctx context.Context, h sandbox.Handle, what string, failed sandbox.Reason, c Call) error {
+func (g Guests) transfer(ctx context.Context, h driver.Handle, what string, failed sandbox.Reason, c Call) error {
 	c.Request.ID = newID()
 	res, err := g.run(ctx, h, c)
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutSecrets implements sandbox.SecretBearer: the guest takes the secrets from its standard input, so that
+// PutSecrets implements driver.SecretBearer: the guest takes the secrets from its standard input, so that
 // they stand in no argument, variable, label or layer.
-func (g Guests) PutSecrets(ctx context.Context, h sandbox.Handle, secrets map[string]sandbox.Secret) error {
+func (g Guests) PutSecrets(ctx context.Context, h driver.Handle, secrets map[string]sandbox.Secret) error {
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
 	var err error

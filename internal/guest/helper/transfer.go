@@ -6,11 +6,12 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CopyTo implements sandbox.Runner. What was unpacked before a refused entry stays.
-func (g Guests) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io.Reader) error {
+// CopyTo implements driver.Runner. What was unpacked before a refused entry stays.
+func (g Guests) CopyTo(ctx context.Context, h driver.Handle, dir string, tar io.Reader) error {
 	dir, err := sandbox.CleanPath(dir)
 	if err != nil {
 		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
@@ -18,8 +19,8 @@ func (g Guests) CopyTo(ctx context.Context, h sandbox.Handle, dir string, tar io
 	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed, Call{Request: channel.Request{Op: channel.OpPut, Path: []byte(dir)}, Stdin: tar})
 }
 
-// CopyFrom implements sandbox.Runner. The stream ends with an error when it is not complete.
-func (g Guests) CopyFrom(ctx context.Context, h sandbox.Handle, path string) (io.ReadCloser, error) {
+// CopyFrom implements driver.Runner. The stream ends with an error when it is not complete.
+func (g Guests) CopyFrom(ctx context.Context, h driver.Handle, path string) (io.ReadCloser, error) {
 	path, err := sandbox.CleanPath(path)
 	if err != nil {
 		return nil, sandbox.InvalidFields("files", []sandbox.Field{{Name: "path", Problem: err.Error()}})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -62,7 +63,7 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 		t.Fatal(err)
 	}
 	engine, err := leasing.New(leasing.Config{
-		Store: store, State: states, Executors: []sandbox.Executor{backend}, Version: "test",
+		Store: store, State: states, Executors: []driver.Executor{backend}, Version: "test",
 		Keys:       seal.InFile(filepath.Join(t.TempDir(), "secrets.key"), true),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	})

@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -112,7 +113,7 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 func (d *Deployer) Doubt(string) {}
 
 // Metered implements cloudflare.Deployer: nothing is metered here.
-func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]sandbox.Metered, error) {
+func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]driver.Metered, error) {
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -37,8 +38,8 @@ func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	if instance != a.ID {
 		t.Errorf("instance %q answers, want %q", instance, a.ID)
 	}
-	h := sandbox.Handle{LedgerID: "ledgeroflocal222", EnvironmentID: "catan-7", SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength), Instance: instance}
-	must(t, worker.Spawn(t.Context(), sandbox.SandboxSpec{
+	h := driver.Handle{LedgerID: "ledgeroflocal222", EnvironmentID: "catan-7", SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength), Instance: instance}
+	must(t, worker.Spawn(t.Context(), driver.SandboxSpec{
 		Handle: h, LeaseID: sandbox.LeaseID("did:plc:local", "catan-7"), Generation: 1, AgentDID: "did:plc:local", EnvironmentType: sandbox.TypeCustom,
 		Image: want.Image, Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour), Config: []byte("{}"),
 	}, cloudflare.Limits{}))
@@ -77,7 +78,7 @@ func must(t *testing.T, err error) {
 }
 
 // sh runs a script in a sandbox, and returns what it wrote.
-func sh(t *testing.T, w *cloudflare.Worker, h sandbox.Handle, script string) string {
+func sh(t *testing.T, w *cloudflare.Worker, h driver.Handle, script string) string {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
 	must(t, err)

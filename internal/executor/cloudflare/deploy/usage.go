@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -62,7 +63,7 @@ const (
 )
 
 // Metered implements cloudflare.Deployer.
-func (d *Deployer) Metered(ctx context.Context, name string, from, to time.Time) ([]sandbox.Metered, error) {
+func (d *Deployer) Metered(ctx context.Context, name string, from, to time.Time) ([]driver.Metered, error) {
 	all, err := d.listApplications(ctx, name)
 	if err != nil {
 		return nil, err
@@ -82,14 +83,14 @@ func (d *Deployer) Metered(ctx context.Context, name string, from, to time.Time)
 	if err != nil {
 		return nil, d.fail(step{what: "read the usage of container application " + name, needs: PermAnalytics}, err)
 	}
-	var days []sandbox.Metered
+	var days []driver.Metered
 	for _, account := range answer.Data.Viewer.Accounts {
 		for _, g := range account.Groups {
 			day, err := time.Parse(time.DateOnly, g.Dimensions.Date)
 			if err != nil {
 				return nil, sandbox.Errorf(sandbox.Failed, "cloudflare: account %s: read the usage of container application %s: %w", d.account, name, err)
 			}
-			days = append(days, sandbox.Metered{
+			days = append(days, driver.Metered{
 				Day: day, CPU: time.Duration(g.Sum.CPUSeconds * float64(time.Second)),
 				MemoryMBSeconds: g.Sum.MemorySeconds / bytesOfMemoryMB, DiskMBSeconds: g.Sum.DiskSeconds / bytesOfDiskMB,
 			})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
@@ -19,7 +20,7 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	w := newWorld(t)
 	d := wanted()
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	read := func() ([]sandbox.Metered, error) {
+	read := func() ([]driver.Metered, error) {
 		return w.deployer.Metered(t.Context(), d.Name, day, day.AddDate(0, 0, 2))
 	}
 	_, err := read()
@@ -52,7 +53,7 @@ func TestAnExecutorReadsWhatWasCountedOfAnEnvironment(t *testing.T) {
 	w.must(err)
 	instance, err := x.Instance(t.Context())
 	w.must(err)
-	ref := sandbox.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: instance}
+	ref := driver.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: instance}
 	days, err := x.Metered(t.Context(), ref, day, day.AddDate(0, 0, 1))
 	w.must(err)
 	if len(days) != 1 || !days[0].Day.Equal(day) || days[0].CPU != 90500*time.Millisecond {
