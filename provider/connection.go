@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -65,7 +66,7 @@ func (c *connection) Service(ctx context.Context) (configured.Service, error) {
 	return *c.service, nil
 }
 
-func (c *connection) connect(ctx context.Context) (sandbox.Service, []io.Closer, error) {
+func (c *connection) connect(ctx context.Context) (service.Service, []io.Closer, error) {
 	if c.settings.reconcilerURL == "" {
 		return c.embed(ctx)
 	}
@@ -77,7 +78,7 @@ func (c *connection) connect(ctx context.Context) (sandbox.Service, []io.Closer,
 }
 
 // embed runs the service in this process, on the embedded ledger.
-func (c *connection) embed(ctx context.Context) (_ sandbox.Service, closers []io.Closer, err error) {
+func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io.Closer, err error) {
 	defer func() {
 		if err != nil {
 			err, closers = errors.Join(err, closeAll(closers)), nil

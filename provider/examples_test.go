@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -104,7 +105,7 @@ output "all" {
 }
 
 // catan makes the game that the examples are about on a ledger, with one player. It ends with the test.
-func catan(t *testing.T, w *providertest.World, ledgerURL string) sandbox.Service {
+func catan(t *testing.T, w *providertest.World, ledgerURL string) service.Service {
 	t.Helper()
 	service := w.ServiceOn(ledgerURL)
 	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{

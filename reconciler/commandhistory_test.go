@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -75,7 +76,7 @@ func differ(a, b string) int {
 // clients run commands in sandboxes, whatever is killed meanwhile, and keep what became of them.
 type clients struct {
 	*testing.T
-	service atomic.Pointer[sandbox.Service]
+	service atomic.Pointer[service.Service]
 	// last bounds the attempts of a caller that gets errors.
 	last context.Context
 
@@ -83,7 +84,7 @@ type clients struct {
 	commands []*numbered
 }
 
-func (c *clients) api() sandbox.Service { return *c.service.Load() }
+func (c *clients) api() service.Service { return *c.service.Load() }
 
 // again reports whether a caller may ask again after an error, and lets a moment pass.
 func (c *clients) again(err error) bool {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"path"
 	"regexp"
@@ -145,20 +144,6 @@ type RotateToken struct {
 type CreatedToken struct {
 	Token
 	Text Secret `json:"token"`
-}
-
-// Tokens manages bearer tokens.
-type Tokens interface {
-	// CreateToken makes a token. Errors: Invalid; Conflict when a live one has the name.
-	CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error)
-	// RotateToken makes the next token of a name, which expires as long after its making as the one before
-	// it did. Errors: Invalid; NotFound when no live one has the name.
-	RotateToken(ctx context.Context, r RotateToken) (CreatedToken, error)
-	// ListTokens returns the tokens of the ledger by name, the latest of a name first, also those that have ended.
-	ListTokens(ctx context.Context) ([]Token, error)
-	// RevokeToken ends all live tokens of a name, or the one with an id, and returns them; what has ended
-	// before is success. Errors: NotFound when there never was any.
-	RevokeToken(ctx context.Context, nameOrID string) ([]Token, error)
 }
 
 // TokenChange is what an event tells of a token.

@@ -1,8 +1,11 @@
 // Package sandbox is the domain: what an environment, a lease, a sandbox and a
-// condition are, which rules their values obey, and the two interfaces that the
-// rest of the program is built around.
+// condition are, which rules their values obey, and the codes and reasons of
+// errors. Programs that use reconciler/client work with these types.
 //
-//	                 Service                          Executor
+// Two internal packages declare the interfaces that the rest of this program is
+// built around:
+//
+//	              service.Service                driver.Executor
 //	provider ──┐                  ┌── leasing ──┬──> executor/docker
 //	           ├──> sandbox <─────┤             └──> executor/cloudflare
 //	HTTP API ──┘                  └── client (the same service over HTTP)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -120,21 +119,6 @@ func (r FileRemoval) Normalize() (FileRemoval, error) {
 type FileContent struct {
 	io.ReadCloser
 	Size int64 // bytes
-}
-
-// Files moves files in and out of a lease's sandbox, which it wakes; all of it counts as activity.
-// Errors of all: as Leases.Exec, but for UnknownOutcome, and those of Filer.
-type Files interface {
-	// WriteFiles unpacks a tar stream under dir, ReadFiles returns a path as a tar stream; see Runner.
-	WriteFiles(ctx context.Context, r LeaseRef, dir string, tar io.Reader) error
-	ReadFiles(ctx context.Context, r LeaseRef, path string) (io.ReadCloser, error)
-	// ReadFile returns the content of a regular file. Errors: Invalid when it is none, or too large.
-	ReadFile(ctx context.Context, r LeaseRef, f FileRead) (FileContent, error)
-	// WriteFile, StatFile, ListFiles and RemoveFile are as Filer has them.
-	WriteFile(ctx context.Context, r LeaseRef, w FileWrite, content io.Reader) error
-	StatFile(ctx context.Context, r LeaseRef, path string) (FileInfo, error)
-	ListFiles(ctx context.Context, r LeaseRef, q FileQuery) ([]FileInfo, error)
-	RemoveFile(ctx context.Context, r LeaseRef, f FileRemoval) error
 }
 
 func cleanField(p string) (clean string, problems []Field) {

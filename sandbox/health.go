@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"time"
 )
 
@@ -105,17 +104,4 @@ type LeaseHealth struct {
 	// State is what the backend says the sandbox is doing, "" when it was not asked or has no sandbox.
 	State     State     `json:"state,omitempty"`
 	CheckedAt time.Time `json:"checked_at"`
-}
-
-// Monitors looks at a lease's sandbox. It wakes nothing, records nothing, and is no activity.
-type Monitors interface {
-	// LeaseUsage samples what the sandbox uses. Errors: NotFound, LeaseEnded, Conflict (generation;
-	// ReasonInvalidState while it is being made), Unavailable.
-	LeaseUsage(ctx context.Context, r LeaseRef) (LeaseUsage, error)
-	// LeaseUsageHistory returns what is kept of what the sandbox used, also of a lease that has ended. It asks no
-	// backend. Errors: NotFound, Conflict (generation), Invalid.
-	LeaseUsageHistory(ctx context.Context, q UsageHistoryQuery) (LeaseUsageHistory, error)
-	// LeaseHealth checks whether the sandbox can be used. What is wrong with it is an answer, not an
-	// error. Errors: NotFound, Conflict (generation).
-	LeaseHealth(ctx context.Context, r LeaseRef) (LeaseHealth, error)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -145,7 +146,7 @@ func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(
 
 // settle waits until the ended leases that the condition is about have no sandbox any more. In process
 // it also sees to that, where no reconciler does.
-func settle(ctx context.Context, svc sandbox.Leases, about sandbox.ConditionData) error {
+func settle(ctx context.Context, svc service.Leases, about sandbox.ConditionData) error {
 	f := sandbox.LeaseFilter{EnvironmentID: about.EnvironmentID, AgentDID: about.AgentDID, Status: sandbox.LeaseExpired, Limit: sandbox.MaxPage}
 	for {
 		page, err := svc.ListLeases(ctx, f)

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -39,7 +40,7 @@ func standingAttribute() schema.Attribute {
 }
 
 // standings reads where the environments stand. An unknown environment has no standing.
-func standings(ctx context.Context, svc sandbox.Service, environmentID string, now time.Time) ([]Standing, error) {
+func standings(ctx context.Context, svc service.Service, environmentID string, now time.Time) ([]Standing, error) {
 	envs, err := environments(ctx, svc, environmentID)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func standings(ctx context.Context, svc sandbox.Service, environmentID string, n
 	return all, nil
 }
 
-func environments(ctx context.Context, svc sandbox.Service, id string) ([]sandbox.Environment, error) {
+func environments(ctx context.Context, svc service.Service, id string) ([]sandbox.Environment, error) {
 	if id == "" {
 		return svc.ListEnvironments(ctx)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -58,7 +59,7 @@ type world struct {
 	outside   outside
 	model     *model
 	relay     *relay
-	service   sandbox.Service
+	service   service.Service
 	// name is the environment's.
 	name      string
 	variables map[string]any

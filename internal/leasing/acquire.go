@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Acquire implements sandbox.Leases. The row is written, with a claim, before the backend is
+// Acquire implements service.Leases. The row is written, with a claim, before the backend is
 // called; a caller that finds the lease pending waits for it, and takes over when its claim runs out.
 func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
 	if err := a.Validate(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Adopt implements sandbox.Maintenance. Each sandbox is adopted on its own, with the checks in the
+// Adopt implements service.Maintenance. Each sandbox is adopted on its own, with the checks in the
 // transaction that makes its row. Once all were, the instances are the ledger's own, whatever their witness.
 func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
 	if err := r.Validate(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Audit implements sandbox.Maintenance.
+// Audit implements service.Maintenance.
 func (e *Engine) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
 	report := sandbox.AuditReport{LedgerID: e.store.ID(), Instances: []sandbox.InstanceAudit{}}
 	backends := e.Backends()

@@ -32,7 +32,7 @@ type leaseBatch struct {
 	unreleased error
 }
 
-// AcquireBatch implements sandbox.Leases.
+// AcquireBatch implements service.Leases.
 func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // maxAhead is how far a sender's clock may run ahead of ours, as with webhook signatures.
 const maxAhead = 5 * time.Minute
 
-// Deliver implements sandbox.Conditions: one transaction stores the delivery, the events, and
+// Deliver implements service.Conditions: one transaction stores the delivery, the events, and
 // what is wanted from now on; the loop does the rest.
 func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {

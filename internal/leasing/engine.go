@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -85,7 +86,7 @@ type Engine struct {
 	sampling map[string]struct{}
 }
 
-var _ sandbox.Service = (*Engine)(nil)
+var _ service.Service = (*Engine)(nil)
 
 // New makes an engine. It owns neither the store nor the executors.
 func New(c Config) (*Engine, error) {
@@ -173,7 +174,7 @@ func (e *Engine) environmentRef(id, instance string) driver.EnvironmentRef {
 	return driver.EnvironmentRef{LedgerID: e.store.ID(), EnvironmentID: id, Instance: instance}
 }
 
-// Ledger implements sandbox.Reports.
+// Ledger implements service.Reports.
 func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 	info := sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {

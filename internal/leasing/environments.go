@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutEnvironment implements sandbox.Environments. The row is written, with a claim, before the backend is
+// PutEnvironment implements service.Environments. The row is written, with a claim, before the backend is
 // called (provisioning.go); an environment that could not be made for the first time is not kept, unless what was
 // made of it cannot be removed: then it stays as one that is being deleted.
 func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
@@ -188,7 +188,7 @@ func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbo
 	s.Schedule.DueAt = tx.Now
 }
 
-// GetEnvironment implements sandbox.Environments.
+// GetEnvironment implements service.Environments.
 func (e *Engine) GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
 	env, err := e.environment(ctx, id)
 	if err == nil {
@@ -213,7 +213,7 @@ func (e *Engine) environment(ctx context.Context, id string) (env sandbox.Enviro
 	return env, err
 }
 
-// ListEnvironments implements sandbox.Environments.
+// ListEnvironments implements service.Environments.
 func (e *Engine) ListEnvironments(ctx context.Context) (envs []sandbox.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.Environments()
@@ -258,7 +258,7 @@ func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]s
 	return envs, nil
 }
 
-// ReopenEnvironment implements sandbox.Environments.
+// ReopenEnvironment implements service.Environments.
 func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		row, err := mustEnvironment(tx, id)
@@ -285,7 +285,7 @@ func reopen(tx *ledger.Tx, row *ledger.Environment) error {
 	return tx.AppendEnvironmentEvent(row.ID, sandbox.EventEnvironmentReopened, nil)
 }
 
-// DeleteEnvironment implements sandbox.Environments.
+// DeleteEnvironment implements service.Environments.
 func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
 	var (
 		row  *ledger.Environment

@@ -27,7 +27,7 @@ type command struct {
 	recorded recorded
 }
 
-// Exec implements sandbox.Leases.
+// Exec implements service.Leases.
 func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if err := req.CheckAttached(); err != nil {
 		return sandbox.ExecResult{}, err
@@ -65,7 +65,7 @@ func errCancelled(x *ledger.Exec) error {
 	return sandbox.Errorf(sandbox.Failed, "command %s was cancelled: %s", x.ID, x.Error).WithReason(sandbox.ReasonExecCancelled)
 }
 
-// StartExec implements sandbox.Execs.
+// StartExec implements service.Execs.
 func (e *Engine) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
 	req.Detach = true
 	c, known, err := e.beginExec(ctx, r, req)

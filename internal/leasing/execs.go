@@ -38,7 +38,7 @@ func (e *Engine) readExecRow(ctx context.Context, r sandbox.ExecRef) (x *ledger.
 	return x, err
 }
 
-// GetExec implements sandbox.Execs.
+// GetExec implements service.Execs.
 func (e *Engine) GetExec(ctx context.Context, r sandbox.ExecRef) (view sandbox.Exec, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		x, last, err := execOf(tx, r)
@@ -50,7 +50,7 @@ func (e *Engine) GetExec(ctx context.Context, r sandbox.ExecRef) (view sandbox.E
 	return view, err
 }
 
-// ListExecs implements sandbox.Execs.
+// ListExecs implements service.Execs.
 func (e *Engine) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []sandbox.Exec, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []sa
 // cancelPause is how often a command is ended again that is to end: it may only just be starting.
 const cancelPause = time.Second
 
-// CancelExec implements sandbox.Execs.
+// CancelExec implements service.Execs.
 func (e *Engine) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
 	var x *ledger.Exec
 	var s *ledger.Sandbox
@@ -132,7 +132,7 @@ func (e *Engine) endExec(ctx context.Context, s *ledger.Sandbox, x *ledger.Exec)
 	return err
 }
 
-// ReadExec implements sandbox.Execs.
+// ReadExec implements service.Execs.
 func (e *Engine) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
 	var f []sandbox.Field
 	if o.Stream != sandbox.Stdout && o.Stream != sandbox.Stderr {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// WriteFiles implements sandbox.Files.
+// WriteFiles implements service.Files.
 func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
 	dir, err := cleanPath("dir", dir)
 	if err != nil {
@@ -21,7 +21,7 @@ func (e *Engine) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string,
 	})
 }
 
-// ReadFiles implements sandbox.Files.
+// ReadFiles implements service.Files.
 func (e *Engine) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error) {
 	path, err := cleanPath("path", path)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *heldReader) Close() error {
 	return errors.Join(err, h.use.leave(h.ctx, err == nil, nil))
 }
 
-// ReadFile implements sandbox.Files.
+// ReadFile implements service.Files.
 func (e *Engine) ReadFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRead) (sandbox.FileContent, error) {
 	f, err := f.Normalize()
 	if err != nil {
@@ -105,7 +105,7 @@ func onlyFile(entries *tar.Reader, f sandbox.FileRead) (size int64, err error) {
 	return entry.Size, nil
 }
 
-// WriteFile implements sandbox.Files.
+// WriteFile implements service.Files.
 func (e *Engine) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.FileWrite, content io.Reader) error {
 	w, err := w.Normalize()
 	if err != nil {
@@ -132,7 +132,7 @@ func (l *limitedContent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// StatFile implements sandbox.Files.
+// StatFile implements service.Files.
 func (e *Engine) StatFile(ctx context.Context, r sandbox.LeaseRef, path string) (info sandbox.FileInfo, err error) {
 	path, err = cleanPath("path", path)
 	if err != nil {
@@ -145,7 +145,7 @@ func (e *Engine) StatFile(ctx context.Context, r sandbox.LeaseRef, path string) 
 	return info, err
 }
 
-// ListFiles implements sandbox.Files.
+// ListFiles implements service.Files.
 func (e *Engine) ListFiles(ctx context.Context, r sandbox.LeaseRef, q sandbox.FileQuery) (files []sandbox.FileInfo, err error) {
 	q, err = q.Normalize()
 	if err != nil {
@@ -158,7 +158,7 @@ func (e *Engine) ListFiles(ctx context.Context, r sandbox.LeaseRef, q sandbox.Fi
 	return files, err
 }
 
-// RemoveFile implements sandbox.Files.
+// RemoveFile implements service.Files.
 func (e *Engine) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRemoval) error {
 	f, err := f.Normalize()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // healthLimit is how long a sandbox, or its backend, may take to answer.
 const healthLimit = 10 * time.Second
 
-// LeaseUsage implements sandbox.Monitors.
+// LeaseUsage implements service.Monitors.
 func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	return usage, nil
 }
 
-// LeaseUsageHistory implements sandbox.Monitors.
+// LeaseUsageHistory implements service.Monitors.
 func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.LeaseUsageHistory{}, err
@@ -82,7 +82,7 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQu
 	return h, err
 }
 
-// LeaseHealth implements sandbox.Monitors.
+// LeaseHealth implements service.Monitors.
 func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// GetLease implements sandbox.Leases.
+// GetLease implements service.Leases.
 func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, _, err := currentOf(tx, id)
@@ -33,7 +33,7 @@ func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Leas
 	return l, err
 }
 
-// ListLeases implements sandbox.Leases.
+// ListLeases implements service.Leases.
 func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases 
 	return leases, err
 }
 
-// ObserveLease implements sandbox.Leases.
+// ObserveLease implements service.Leases.
 func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	l, err := e.GetLease(ctx, id)
 	if err != nil || l.Phase == sandbox.PhasePending || l.Phase == sandbox.PhaseGone || !l.EndedAt.IsZero() {
@@ -61,7 +61,7 @@ func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, er
 	return e.GetLease(ctx, id)
 }
 
-// Renew implements sandbox.Leases.
+// Renew implements service.Leases.
 func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.Lease{}, err
@@ -127,7 +127,7 @@ func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return err
 }
 
-// Release implements sandbox.Leases.
+// Release implements service.Leases.
 func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	var id string
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Sweep implements sandbox.Maintenance.
+// Sweep implements service.Maintenance.
 func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
 	report := sandbox.SweepReport{LedgerID: e.store.ID(), DryRun: r.DryRun, Instances: []sandbox.InstanceSweep{}}
 	backends := e.Backends()

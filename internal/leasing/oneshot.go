@@ -16,7 +16,7 @@ import (
 // endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.
 const endRunLimit = time.Minute
 
-// Run implements sandbox.Runs. The run's own owner tells its lease from one that the agent had.
+// Run implements service.Runs. The run's own owner tells its lease from one that the agent had.
 func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	r, err = r.Normalize()
 	if err != nil {

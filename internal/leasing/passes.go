@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Costs implements sandbox.Reports.
+// Costs implements service.Reports.
 func (e *Engine) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	return e.billing.Costs(ctx, q)
 }

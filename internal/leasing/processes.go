@@ -12,7 +12,7 @@ import (
 // maxProcessNames bounds the processes of a sandbox that are kept. The one that ended first makes room.
 const maxProcessNames = 2 * sandbox.MaxProcesses
 
-// StartProcess implements sandbox.Processes.
+// StartProcess implements service.Processes.
 func (e *Engine) StartProcess(ctx context.Context, r sandbox.LeaseRef, spec sandbox.ProcessSpec) (sandbox.Process, error) {
 	spec, err := spec.Normalize(sandbox.AnyRules())
 	if err != nil {
@@ -119,7 +119,7 @@ func (e *Engine) readProcessRow(ctx context.Context, r sandbox.ProcessRef) (p *l
 	return p, s, err
 }
 
-// GetProcess implements sandbox.Processes.
+// GetProcess implements service.Processes.
 func (e *Engine) GetProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
 	p, _, err := e.readProcessRow(ctx, r)
 	if err != nil {
@@ -128,7 +128,7 @@ func (e *Engine) GetProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.
 	return p.Domain(), nil
 }
 
-// ListProcesses implements sandbox.Processes.
+// ListProcesses implements service.Processes.
 func (e *Engine) ListProcesses(ctx context.Context, leaseID string) (list []sandbox.Process, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, _, err := currentOf(tx, leaseID)
@@ -144,7 +144,7 @@ func (e *Engine) ListProcesses(ctx context.Context, leaseID string) (list []sand
 	return list, err
 }
 
-// KillProcess implements sandbox.Processes. One that stands still in a sandbox that sleeps is woken for it.
+// KillProcess implements service.Processes. One that stands still in a sandbox that sleeps is woken for it.
 func (e *Engine) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
 	p, err := e.doomProcess(ctx, r)
 	if err != nil || !p.State.Live() {

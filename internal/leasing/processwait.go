@@ -19,7 +19,7 @@ const maxLogLine = 64 << 10
 // startPause is how soon a sandbox is asked again for a process that is just being started.
 const startPause = 100 * time.Millisecond
 
-// WaitProcess implements sandbox.Processes.
+// WaitProcess implements service.Processes.
 func (e *Engine) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandbox.ProcessWaited, error) {
 	w, pattern, err := w.Normalize()
 	if err != nil {
@@ -228,7 +228,7 @@ func (m *lineMatcher) matches() bool {
 	return m.found
 }
 
-// ReadProcess implements sandbox.Processes.
+// ReadProcess implements service.Processes.
 func (e *Engine) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox.ProcessLog, error) {
 	if l.Offset < 0 {
 		return sandbox.ProcessLog{}, sandbox.InvalidFields("process log", []sandbox.Field{{Name: "offset", Problem: "must not be negative"}})

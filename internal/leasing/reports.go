@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ListEvents implements sandbox.Reports.
+// ListEvents implements service.Reports.
 func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		events, err = tx.Events(f)
@@ -16,7 +16,7 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 	return events, err
 }
 
-// FollowEvents implements sandbox.Reports. It holds one page of events, and none without a reader.
+// FollowEvents implements service.Reports. It holds one page of events, and none without a reader.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
 		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
@@ -67,7 +67,7 @@ func (e *Engine) nextEvents(ctx context.Context, f sandbox.EventFilter) (events 
 	return events, last, err
 }
 
-// ListDrift implements sandbox.Reports.
+// ListDrift implements service.Reports.
 func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 	return findings, err
 }
 
-// ListDeliveries implements sandbox.Reports.
+// ListDeliveries implements service.Reports.
 func (e *Engine) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (e *Engine) resealSessions(tx *ledger.Tx) (n int, failed []error, err error
 	return n, failed, err
 }
 
-// CreateSession implements sandbox.Sessions.
+// CreateSession implements service.Sessions.
 func (e *Engine) CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbox.CreateSession) (view sandbox.Session, err error) {
 	if c, err = c.Normalize(); err != nil {
 		return view, err
@@ -173,7 +173,7 @@ func sessionOf(tx *ledger.Tx, r sandbox.SessionRef) (*ledger.Session, error) {
 	return s, err
 }
 
-// GetSession implements sandbox.Sessions.
+// GetSession implements service.Sessions.
 func (e *Engine) GetSession(ctx context.Context, r sandbox.SessionRef) (view sandbox.Session, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := sessionOf(tx, r)
@@ -185,7 +185,7 @@ func (e *Engine) GetSession(ctx context.Context, r sandbox.SessionRef) (view san
 	return view, err
 }
 
-// ListSessions implements sandbox.Sessions.
+// ListSessions implements service.Sessions.
 func (e *Engine) ListSessions(ctx context.Context, f sandbox.SessionFilter) (list []sandbox.Session, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		if _, _, err := currentOf(tx, f.LeaseID); err != nil {
@@ -221,7 +221,7 @@ func closeSessions(tx *ledger.Tx, sandboxID string) error {
 	return err
 }
 
-// CloseSession implements sandbox.Sessions.
+// CloseSession implements service.Sessions.
 func (e *Engine) CloseSession(ctx context.Context, r sandbox.SessionRef) (view sandbox.Session, err error) {
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		row, err := sessionOf(tx, r)
@@ -248,7 +248,7 @@ func (e *Engine) CloseSession(ctx context.Context, r sandbox.SessionRef) (view s
 	return e.GetSession(ctx, sandbox.SessionRef{LeaseID: view.LeaseID, Generation: view.Generation, ID: view.ID})
 }
 
-// ListSessionEvents implements sandbox.Sessions.
+// ListSessionEvents implements service.Sessions.
 func (e *Engine) ListSessionEvents(ctx context.Context, f sandbox.SessionEventFilter) (events []sandbox.SessionEvent, err error) {
 	events, _, err = e.sessionEvents(ctx, f)
 	return events, err
@@ -281,7 +281,7 @@ func (e *Engine) sessionEvents(ctx context.Context, f sandbox.SessionEventFilter
 	return events, last, err
 }
 
-// FollowSessionEvents implements sandbox.Sessions. It holds one page of events, and none without a reader.
+// FollowSessionEvents implements service.Sessions. It holds one page of events, and none without a reader.
 func (e *Engine) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter, yield func(sandbox.SessionEvent) error) error {
 	f.Limit = 0
 	for {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ListStates implements sandbox.States.
+// ListStates implements service.States.
 func (e *Engine) ListStates(ctx context.Context, f sandbox.StateFilter) (states []sandbox.SavedState, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.Snapshots().SavedStates(f)
@@ -20,7 +20,7 @@ func (e *Engine) ListStates(ctx context.Context, f sandbox.StateFilter) (states 
 	return states, err
 }
 
-// DeleteState implements sandbox.States. The object is deleted once no reader can be left.
+// DeleteState implements service.States. The object is deleted once no reader can be left.
 func (e *Engine) DeleteState(ctx context.Context, key string) error {
 	return e.store.Write(ctx, func(tx *ledger.Tx) error {
 		saved, err := tx.Snapshots().SavedState(key)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -74,7 +75,7 @@ type surveyBench struct {
 	ids     []string
 }
 
-func newSurveyBench(b *testing.B, url, driver, dsn string) *surveyBench {
+func newSurveyBench(b *testing.B, url, dialect, dsn string) *surveyBench {
 	store, err := ledger.Open(b.Context(), url, ledger.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -83,7 +84,7 @@ func newSurveyBench(b *testing.B, url, driver, dsn string) *surveyBench {
 	if s.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{s.backend}}); err != nil {
 		b.Fatal(err)
 	}
-	if s.db, err = sql.Open(driver, dsn); err != nil {
+	if s.db, err = sql.Open(dialect, dsn); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _, _, _ = s.db.Close(), s.engine.Close(), store.Close() })

@@ -245,12 +245,12 @@ func (e *Engine) explain(ctx context.Context, u *use, cause error) error {
 	return asError(cause) // also where the ledger cannot be asked: what failed is no better known then
 }
 
-// Sleep implements sandbox.Leases.
+// Sleep implements service.Leases.
 func (e *Engine) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return e.rest(ctx, r, actSleep, sandbox.PhaseAsleep)
 }
 
-// Wake implements sandbox.Leases. It counts as activity: a sandbox that is woken is to be used.
+// Wake implements service.Leases. It counts as activity: a sandbox that is woken is to be used.
 func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	u, err := e.enter(ctx, r)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package servicetest is one suite of tests for every implementation of [sandbox.Service]: what is
+// Package servicetest is one suite of tests for every implementation of [service.Service]: what is
 // promised holds in process as well as over HTTP, with the same codes, reasons and fields.
 package servicetest
 
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -22,7 +23,7 @@ type Config struct {
 
 // Env is a service and the world around it.
 type Env struct {
-	Service sandbox.Service
+	Service service.Service
 	// Now is the service's clock. It stands still but for Advance.
 	Now func() time.Time
 	// Advance lets time pass. When it returns, everything that became due has been tried and every

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -39,7 +40,7 @@ type Registry interface {
 
 // Service is the lease service and the ledger that it answers from.
 type Service struct {
-	sandbox.Service
+	service.Service
 	LedgerID string
 }
 

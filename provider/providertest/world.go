@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -105,13 +106,13 @@ func (w *World) Embedded() string {
 
 // Service is the lease service on the same ledger in another engine, as a second process has it:
 // what happens in games, or behind Terraform's back, is done with it.
-func (w *World) Service() sandbox.Service {
+func (w *World) Service() service.Service {
 	w.Helper()
 	return w.ServiceOn(w.LedgerURL)
 }
 
 // ServiceOn is the lease service on another ledger.
-func (w *World) ServiceOn(url string) sandbox.Service {
+func (w *World) ServiceOn(url string) service.Service {
 	w.Helper()
 	executor, err := docker.New(docker.Config{})
 	w.Must(err)
@@ -124,7 +125,7 @@ func (w *World) ServiceOn(url string) sandbox.Service {
 }
 
 // Condition tells the ledger that something happened in a game.
-func (w *World) Condition(service sandbox.Service, condition, environment, agent string) {
+func (w *World) Condition(service service.Service, condition, environment, agent string) {
 	w.Helper()
 	c := sandbox.Condition{Type: condition, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent, Reason: "told by the test"}}
 	body, err := json.Marshal(c)

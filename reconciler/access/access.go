@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -50,7 +51,7 @@ type known struct {
 	until time.Time
 }
 
-var _ sandbox.Tokens = (*Registry)(nil)
+var _ service.Tokens = (*Registry)(nil)
 
 // New makes a registry. Who makes it runs it, so that uses of tokens are recorded.
 func New(c Config) *Registry {

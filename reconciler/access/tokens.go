@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CreateToken implements sandbox.Tokens.
+// CreateToken implements service.Tokens.
 func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made sandbox.CreatedToken, err error) {
 	if err := c.Validate(r.store.Now()); err != nil {
 		return made, err
@@ -28,7 +28,7 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 	return made, err
 }
 
-// RotateToken implements sandbox.Tokens.
+// RotateToken implements service.Tokens.
 func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made sandbox.CreatedToken, err error) {
 	if o.Overlap < 0 {
 		return made, sandbox.InvalidFields("rotation of a token", []sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
@@ -90,7 +90,7 @@ func told(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
 	})
 }
 
-// ListTokens implements sandbox.Tokens.
+// ListTokens implements service.Tokens.
 func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
 	var rows []ledger.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -100,7 +100,7 @@ func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
 	return domain(rows), err
 }
 
-// RevokeToken implements sandbox.Tokens.
+// RevokeToken implements service.Tokens.
 func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error) {
 	var rows []ledger.Token
 	err := r.store.Write(ctx, func(tx *ledger.Tx) (err error) {

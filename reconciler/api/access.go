@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -13,11 +14,11 @@ import (
 // environments, and what is made without an owner belongs to the token. It spells out every method,
 // so that a new one does not compile before its scope is declared.
 type scoped struct {
-	service sandbox.Service
+	service service.Service
 	token   webhook.Token
 }
 
-var _ sandbox.Service = scoped{}
+var _ service.Service = scoped{}
 
 // environment refuses an environment that the token may not touch; "" stands for all of them.
 func (s scoped) environment(ctx context.Context, id string) error {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,7 +20,7 @@ type Token = webhook.Token
 
 // Registry keeps the tokens that may change while the API is served.
 type Registry interface {
-	sandbox.Tokens
+	service.Tokens
 	// Authenticate returns whose the token is whose text has the hash. Errors: Unauthenticated, whose text may be
 	// told to who sent the token; Unavailable.
 	Authenticate(ctx context.Context, token webhook.Hash) (Token, error)
@@ -32,7 +33,7 @@ type Registry interface {
 
 // Config says what a handler serves, and to whom.
 type Config struct {
-	Service sandbox.Service
+	Service service.Service
 	// Tokens and Secrets are the accepted credentials that the operator wrote down.
 	Tokens  []Token
 	Secrets webhook.Secrets
@@ -109,7 +110,7 @@ func (h Handler) Accept(tokens []Token, secrets webhook.Secrets) {
 
 // server holds what all requests share. Its fields do not change, but for what is written.
 type server struct {
-	service          sandbox.Service
+	service          service.Service
 	written          atomic.Pointer[written]
 	access           Registry
 	proxies          []net.IPNet

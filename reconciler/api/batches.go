@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -34,7 +35,7 @@ type acquiredBatch struct {
 	Body    wire.AcquiredBatch
 }
 
-func (s *server) acquireBatch(ctx context.Context, service sandbox.Service, in *struct {
+func (s *server) acquireBatch(ctx context.Context, service service.Service, in *struct {
 	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandboxes are ready (RFC 7240)."`
 	Body   sandbox.AcquireBatch
 }) (*acquiredBatch, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -111,7 +112,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 }
 
 // authenticateDelivery reads the body and says who sent it and with which rights.
-func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, sandbox.Conditions, error) {
+func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, service.Conditions, error) {
 	d := sandbox.Delivery{}
 	var token Token
 	_, byToken := r.Header["Authorization"]

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -199,7 +200,7 @@ func TestConditionByToken(t *testing.T) {
 
 // deliverer is a service whose Deliver is made to order.
 type deliverer struct {
-	sandbox.Service
+	service.Service
 	deliver func(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error)
 }
 

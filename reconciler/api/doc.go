@@ -1,4 +1,4 @@
-// Package api serves a [sandbox.Service] over HTTP, as JSON under /v1, described by OpenAPI 3.1 at
+// Package api serves a [service.Service] over HTTP, as JSON under /v1, described by OpenAPI 3.1 at
 // /openapi.json. /livez says that the process runs, /readyz that it can do its work.
 //
 // Every request under /v1 needs a bearer token ("Authorization: Bearer <token>"); POST

@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -45,12 +46,12 @@ func (s *server) registerEnvironments(d *document) {
 		Summary: "Let an ended environment give out leases again"}, reopenEnvironment)
 }
 
-func listEnvironments(ctx context.Context, service sandbox.Service, _ *empty) (*reply[wire.EnvironmentPage], error) {
+func listEnvironments(ctx context.Context, service service.Service, _ *empty) (*reply[wire.EnvironmentPage], error) {
 	list, err := service.ListEnvironments(ctx)
 	return replyWith(wire.EnvironmentPage{Environments: notNil(list)}, err)
 }
 
-func putEnvironment(ctx context.Context, service sandbox.Service, in *struct {
+func putEnvironment(ctx context.Context, service service.Service, in *struct {
 	EnvironmentPath
 	Body sandbox.PutEnvironment
 }) (*reply[sandbox.Environment], error) {
@@ -62,18 +63,18 @@ func putEnvironment(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(service.PutEnvironment(ctx, put))
 }
 
-func getEnvironment(ctx context.Context, service sandbox.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
+func getEnvironment(ctx context.Context, service service.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
 	return replyWith(service.GetEnvironment(ctx, in.ID))
 }
 
-func deleteEnvironment(ctx context.Context, service sandbox.Service, in *struct {
+func deleteEnvironment(ctx context.Context, service service.Service, in *struct {
 	EnvironmentPath
 	Force bool `query:"force" doc:"End the leases that are still active."`
 }) (*empty, error) {
 	return nil, service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: in.ID, Force: in.Force})
 }
 
-func reopenEnvironment(ctx context.Context, service sandbox.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
+func reopenEnvironment(ctx context.Context, service service.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
 	return replyWith(service.ReopenEnvironment(ctx, in.ID))
 }
 

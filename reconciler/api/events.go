@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -39,7 +40,7 @@ type eventsInput struct {
 	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, and before it: what a reader that comes back sends."`
 }
 
-func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *eventsInput) error {
+func (s *server) events(w http.ResponseWriter, r *http.Request, service service.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
 		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID, Type: in.Type,
 		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Latest: in.Latest, BeforeID: in.BeforeID, Limit: in.Limit,
@@ -59,7 +60,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service sandbox.
 	return nil
 }
 
-func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service sandbox.Service, filter sandbox.EventFilter) error {
+func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service service.Service, filter sandbox.EventFilter) error {
 	if filter.Latest {
 		return service.FollowEvents(r.Context(), filter, nil) // which refuses it
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -18,7 +19,7 @@ func (s *server) registerExec(d *document) {
 	addRaw(d, execOperation(d, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/leases/{id}/exec", Tags: []string{"leases"},
 		Summary: "Run a command in a lease's sandbox",
-	}), func(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *LeaseRef) error {
+	}), func(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef) error {
 		return s.exec(w, r, service, in.ref(), "")
 	})
 }
@@ -41,7 +42,7 @@ func execOperation(d *document, op huma.Operation) huma.Operation {
 }
 
 // exec runs a command, in a session unless that is "".
-func (s *server) exec(w http.ResponseWriter, r *http.Request, service sandbox.Service, ref sandbox.LeaseRef, session string) error {
+func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Service, ref sandbox.LeaseRef, session string) error {
 	ctx, fail := context.WithCancelCause(r.Context())
 	defer fail(nil)
 	r = r.WithContext(ctx)

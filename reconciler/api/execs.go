@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -25,9 +26,9 @@ func (s *server) registerExecs(d *document) {
 	add(d, huma.Operation{OperationID: "list-execs", Method: http.MethodGet, Path: "/v1/leases/{id}/execs", Tags: tags,
 		Summary: "List the commands of a lease, the latest first"}, listExecs)
 	add(d, huma.Operation{OperationID: "get-exec", Method: http.MethodGet, Path: "/v1/leases/{id}/execs/{exec}", Tags: tags,
-		Summary: "Show a command as it stands"}, onExec(sandbox.Service.GetExec))
+		Summary: "Show a command as it stands"}, onExec(service.Service.GetExec))
 	add(d, huma.Operation{OperationID: "cancel-exec", Method: http.MethodPost, Path: "/v1/leases/{id}/execs/{exec}/cancel", Tags: tags,
-		Summary: "End a command and all it started, and wait until it has ended"}, onExec(sandbox.Service.CancelExec))
+		Summary: "End a command and all it started, and wait until it has ended"}, onExec(service.Service.CancelExec))
 	addRaw(d, huma.Operation{OperationID: "read-exec", Method: http.MethodGet, Path: "/v1/leases/{id}/execs/{exec}/{stream}", Tags: tags,
 		Summary: "Read what a command wrote",
 		Description: "While it runs and as long as it is kept, from any replica; 410 (output_expired) once newer output took its room. With follow the answer goes on to the command's end; " +
@@ -37,7 +38,7 @@ func (s *server) registerExecs(d *document) {
 		}}}, s.readExecOutput)
 }
 
-func listExecs(ctx context.Context, service sandbox.Service, in *struct {
+func listExecs(ctx context.Context, service service.Service, in *struct {
 	ID     string            `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
 	State  sandbox.ExecState `query:"state" doc:"running, finished, failed or cancelled."`
 	Before string            `query:"before" doc:"next_before of the page before."`
@@ -52,8 +53,8 @@ func listExecs(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 // onExec makes a handler of a method that needs no more than a command.
-func onExec(method func(sandbox.Service, context.Context, sandbox.ExecRef) (sandbox.Exec, error)) func(context.Context, sandbox.Service, *ExecPath) (*reply[sandbox.Exec], error) {
-	return func(ctx context.Context, service sandbox.Service, in *ExecPath) (*reply[sandbox.Exec], error) {
+func onExec(method func(service.Service, context.Context, sandbox.ExecRef) (sandbox.Exec, error)) func(context.Context, service.Service, *ExecPath) (*reply[sandbox.Exec], error) {
+	return func(ctx context.Context, service service.Service, in *ExecPath) (*reply[sandbox.Exec], error) {
 		return replyWith(method(service, ctx, in.ref()))
 	}
 }
@@ -65,7 +66,7 @@ type readExecInput struct {
 	Follow bool               `query:"follow" doc:"Go on to the command's end."`
 }
 
-func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readExecInput) error {
+func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service service.Service, in *readExecInput) error {
 	output, err := service.ReadExec(r.Context(), sandbox.OutputRequest{ExecRef: in.ref(), Stream: in.Stream, Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err

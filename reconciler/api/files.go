@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -58,7 +59,7 @@ type writeFilesInput struct {
 	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^0?[0-7]{3}$"`
 }
 
-func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *writeFilesInput) error {
+func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service service.Service, in *writeFilesInput) error {
 	if err := writeInto(r, service, in); err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service sand
 	return nil
 }
 
-func writeInto(r *http.Request, service sandbox.Service, in *writeFilesInput) error {
+func writeInto(r *http.Request, service service.Service, in *writeFilesInput) error {
 	if mediaType(r) == wire.Tar {
 		return service.WriteFiles(r.Context(), in.ref(), in.Path, r.Body)
 	}
@@ -82,7 +83,7 @@ type readFilesInput struct {
 	FileLimit
 }
 
-func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) error {
+func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) error {
 	read := readOne
 	if accepts(r, wire.Tar) {
 		read = readTar
@@ -99,7 +100,7 @@ func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service sandb
 	return nil
 }
 
-func readOne(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) (io.ReadCloser, error) {
+func readOne(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) (io.ReadCloser, error) {
 	file, err := service.ReadFile(r.Context(), in.ref(), sandbox.FileRead{Path: in.Path, MaxBytes: in.MaxBytes})
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func readOne(w http.ResponseWriter, r *http.Request, service sandbox.Service, in
 	return file.ReadCloser, nil
 }
 
-func readTar(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readFilesInput) (io.ReadCloser, error) {
+func readTar(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) (io.ReadCloser, error) {
 	archive, err := service.ReadFiles(r.Context(), in.ref(), in.Path)
 	if err != nil {
 		return nil, err
@@ -126,14 +127,14 @@ func readTar(w http.ResponseWriter, r *http.Request, service sandbox.Service, in
 	}{io.MultiReader(bytes.NewReader(first[:n]), archive), archive}, nil
 }
 
-func removeFile(ctx context.Context, service sandbox.Service, in *struct {
+func removeFile(ctx context.Context, service service.Service, in *struct {
 	FilePath
 	Recursive bool `query:"recursive" doc:"Remove a directory with all that it holds."`
 }) (*struct{}, error) {
 	return nil, service.RemoveFile(ctx, in.ref(), sandbox.FileRemoval{Path: in.Path, Recursive: in.Recursive})
 }
 
-func listFiles(ctx context.Context, service sandbox.Service, in *struct {
+func listFiles(ctx context.Context, service service.Service, in *struct {
 	FilePath
 	After string `query:"after" doc:"The last name of the page before."`
 	Limit int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
@@ -146,7 +147,7 @@ func listFiles(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(page, err)
 }
 
-func statFile(ctx context.Context, service sandbox.Service, in *FilePath) (*reply[wire.FileInfo], error) {
+func statFile(ctx context.Context, service service.Service, in *FilePath) (*reply[wire.FileInfo], error) {
 	info, err := service.StatFile(ctx, in.ref(), in.Path)
 	return replyWith(wire.FileInfoOf(info), err)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -24,7 +25,7 @@ import (
 
 // followed is a service that tells when following ends, and after how many events.
 type followed struct {
-	sandbox.Service
+	service.Service
 	ended chan int
 }
 
@@ -247,7 +248,7 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 }
 
 // lagging is a service whose follower falls behind what is retained after one event.
-type lagging struct{ sandbox.Service }
+type lagging struct{ service.Service }
 
 func (s lagging) FollowEvents(_ context.Context, _ sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if err := yield(sandbox.Event{ID: 7, Type: sandbox.EventReady}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -78,7 +79,7 @@ func FuzzRequests(f *testing.F) {
 
 // asked is a service that tells from where it was asked.
 type asked struct {
-	sandbox.Service
+	service.Service
 	from *string
 }
 

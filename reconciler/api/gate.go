@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -25,14 +26,14 @@ func (h Handler) Mount(pattern string, pages http.Handler) { h.mux.Handle(patter
 // Caller is who has logged in, and what the token allows that this was done with.
 type Caller struct {
 	token   Token
-	service sandbox.Service
+	service service.Service
 }
 
 // Name is the token's.
 func (c Caller) Name() string { return c.token.Name }
 
 // Service is limited to the environments that the token may touch. What it may do there, Permit says.
-func (c Caller) Service() sandbox.Service { return scoped{service: c.service, token: c.token} }
+func (c Caller) Service() service.Service { return scoped{service: c.service, token: c.token} }
 
 // Allows reports whether the token may touch an environment; "" stands for all of them.
 func (c Caller) Allows(environmentID string) bool { return c.token.Allows(environmentID) }

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/pipetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -26,7 +27,7 @@ const bodyTime = 20 * time.Second
 
 // sink is a service that reads what it is sent, after some other work.
 type sink struct {
-	sandbox.Service
+	service.Service
 	work time.Duration
 	read int64
 	err  error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -47,21 +48,21 @@ func (s *server) registerLeases(d *document) {
 		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},
 	} {
 		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
-		add(d, release, onLease(sandbox.Service.Release))
+		add(d, release, onLease(service.Service.Release))
 	}
 	add(d, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/sleep", Tags: tags,
-		Summary: "Put a lease's sandbox to sleep"}, onLease(sandbox.Service.Sleep))
+		Summary: "Put a lease's sandbox to sleep"}, onLease(service.Service.Sleep))
 	add(d, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/wake", Tags: tags,
-		Summary: "Wake a lease's sandbox"}, onLease(sandbox.Service.Wake))
+		Summary: "Wake a lease's sandbox"}, onLease(service.Service.Wake))
 	add(d, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet, Path: "/v1/leases/{id}/usage", Tags: tags,
-		Summary: "Sample what a lease's sandbox uses, without waking it"}, onLease(sandbox.Service.LeaseUsage))
+		Summary: "Sample what a lease's sandbox uses, without waking it"}, onLease(service.Service.LeaseUsage))
 	add(d, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet, Path: "/v1/leases/{id}/usage/history", Tags: tags,
 		Summary: "Show what a lease's sandbox used while it was awake",
 		Description: "Sampled about once a minute and kept for 24 hours, also once the lease has ended. There are no samples of the time for which " +
 			"it slept, or its backend was out of reach."}, usageHistory)
 	add(d, huma.Operation{OperationID: "lease-health", Method: http.MethodGet, Path: "/v1/leases/{id}/health", Tags: tags,
 		Summary:     "Check whether a lease's sandbox can be used, without waking it",
-		Description: "What is wrong is an answer, with status 200 and healthy false."}, onLease(sandbox.Service.LeaseHealth))
+		Description: "What is wrong is an answer, with status 200 and healthy false."}, onLease(service.Service.LeaseHealth))
 }
 
 type acquired struct {
@@ -71,7 +72,7 @@ type acquired struct {
 	Body     sandbox.Acquired
 }
 
-func acquire(ctx context.Context, service sandbox.Service, in *struct {
+func acquire(ctx context.Context, service service.Service, in *struct {
 	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandbox is ready (RFC 7240)."`
 	Body   sandbox.Acquire
 }) (*acquired, error) {
@@ -90,7 +91,7 @@ func acquire(ctx context.Context, service sandbox.Service, in *struct {
 	return out, nil
 }
 
-func listLeases(ctx context.Context, service sandbox.Service, in *struct {
+func listLeases(ctx context.Context, service service.Service, in *struct {
 	EnvironmentID string              `query:"environment_id"`
 	AgentDID      string              `query:"agent_did"`
 	Status        sandbox.LeaseStatus `query:"status" doc:"pending, active, expired or destroyed."`
@@ -115,7 +116,7 @@ func full(n, limit int) bool {
 	return n > 0 && n >= limit
 }
 
-func getLease(ctx context.Context, service sandbox.Service, in *struct {
+func getLease(ctx context.Context, service service.Service, in *struct {
 	ID      string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
 	Observe bool   `query:"observe" doc:"Look at the sandbox on its backend first, and record what drifted."`
 }) (*reply[sandbox.Lease], error) {
@@ -125,7 +126,7 @@ func getLease(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(service.GetLease(ctx, in.ID))
 }
 
-func renew(ctx context.Context, service sandbox.Service, in *struct {
+func renew(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
 	Body *wire.RenewRequest
 }) (*reply[sandbox.Lease], error) {
@@ -136,7 +137,7 @@ func renew(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(service.Renew(ctx, r))
 }
 
-func usageHistory(ctx context.Context, service sandbox.Service, in *struct {
+func usageHistory(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
 	From time.Time `query:"from" doc:"RFC 3339. Default: all that is kept."`
 	To   time.Time `query:"to" doc:"RFC 3339; samples before it. Default: now."`
@@ -147,8 +148,8 @@ func usageHistory(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 // onLease makes a handler of a method that needs no more than a lease.
-func onLease[T any](method func(sandbox.Service, context.Context, sandbox.LeaseRef) (T, error)) func(context.Context, sandbox.Service, *LeaseRef) (*reply[T], error) {
-	return func(ctx context.Context, service sandbox.Service, in *LeaseRef) (*reply[T], error) {
+func onLease[T any](method func(service.Service, context.Context, sandbox.LeaseRef) (T, error)) func(context.Context, service.Service, *LeaseRef) (*reply[T], error) {
+	return func(ctx context.Context, service service.Service, in *LeaseRef) (*reply[T], error) {
 		return replyWith(method(service, ctx, in.ref()))
 	}
 }

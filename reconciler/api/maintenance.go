@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,14 +20,14 @@ func (s *server) registerMaintenance(d *document) {
 		Summary: "Take in the sandboxes of a ledger that was emptied, restored or lost"}, adopt)
 }
 
-func sweep(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.SweepRequest }) (*reply[sandbox.SweepReport], error) {
+func sweep(ctx context.Context, service service.Service, in *struct{ Body sandbox.SweepRequest }) (*reply[sandbox.SweepReport], error) {
 	return replyWith(service.Sweep(ctx, in.Body))
 }
 
-func audit(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.AuditRequest }) (*reply[sandbox.AuditReport], error) {
+func audit(ctx context.Context, service service.Service, in *struct{ Body sandbox.AuditRequest }) (*reply[sandbox.AuditReport], error) {
 	return replyWith(service.Audit(ctx, in.Body))
 }
 
-func adopt(ctx context.Context, service sandbox.Service, in *struct{ Body sandbox.AdoptRequest }) (*reply[sandbox.AdoptReport], error) {
+func adopt(ctx context.Context, service service.Service, in *struct{ Body sandbox.AdoptRequest }) (*reply[sandbox.AdoptReport], error) {
 	return replyWith(service.Adopt(ctx, in.Body))
 }

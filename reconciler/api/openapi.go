@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -74,7 +75,7 @@ func newDocument(s *server, version string) *document {
 
 // add registers a JSON operation. The service that handler gets is limited to the caller's rights.
 // Bodies are checked by the domain, so that a mistake has the same fields over HTTP as in process.
-func add[I, O any](d *document, op huma.Operation, handler func(context.Context, sandbox.Service, *I) (*O, error)) {
+func add[I, O any](d *document, op huma.Operation, handler func(context.Context, service.Service, *I) (*O, error)) {
 	if _, hasBody := reflect.TypeFor[I]().FieldByName("Body"); hasBody {
 		op.Middlewares = append(op.Middlewares, d.requireJSON)
 		op.MaxBodyBytes = maxJSON
@@ -94,7 +95,7 @@ func add[I, O any](d *document, op huma.Operation, handler func(context.Context,
 
 // addRaw registers an operation that reads and writes by itself. An error means that it has not
 // written anything.
-func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWriter, *http.Request, sandbox.Service, *I) error) {
+func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWriter, *http.Request, service.Service, *I) error) {
 	body := op.RequestBody
 	op.RequestBody = nil // huma would read the body
 	huma.Register(d.api, d.common(op), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
@@ -114,8 +115,8 @@ func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWri
 }
 
 // serviceOf returns the service as the authenticated caller may use it.
-func serviceOf(ctx context.Context) sandbox.Service {
-	service, ok := ctx.Value(serviceKey).(sandbox.Service)
+func serviceOf(ctx context.Context) service.Service {
+	service, ok := ctx.Value(serviceKey).(service.Service)
 	if !ok { // the routes under /v1 are reached through authenticate only
 		panic("api: a request without a caller")
 	}

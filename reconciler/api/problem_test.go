@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -15,7 +16,7 @@ import (
 
 // failing is a service whose GetEnvironment fails, or panics with what is no error.
 type failing struct {
-	sandbox.Service
+	service.Service
 	err   error
 	panic any
 }
@@ -30,7 +31,7 @@ func (f failing) GetEnvironment(context.Context, string) (sandbox.Environment, e
 // fails answers a request whose service fails.
 func (w *world) fails(err error) answer { return w.answerOf(failing{err: err}) }
 
-func (w *world) answerOf(service sandbox.Service) answer {
+func (w *world) answerOf(service service.Service) answer {
 	w.Helper()
 	text := webhook.NewToken()
 	token, err := webhook.MakeToken("a", text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,9 +32,9 @@ func (s *server) registerProcesses(d *document) {
 	add(d, huma.Operation{OperationID: "list-processes", Method: http.MethodGet, Path: "/v1/leases/{id}/processes", Tags: tags,
 		Summary: "List the processes of a lease's current generation, by name"}, listProcesses)
 	add(d, huma.Operation{OperationID: "get-process", Method: http.MethodGet, Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
-		Summary: "Show a process as it stands"}, onProcess(sandbox.Service.GetProcess))
+		Summary: "Show a process as it stands"}, onProcess(service.Service.GetProcess))
 	add(d, huma.Operation{OperationID: "kill-process", Method: http.MethodDelete, Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
-		Summary: "End a process and all it started, and wait until it has ended"}, onProcess(sandbox.Service.KillProcess))
+		Summary: "End a process and all it started, and wait until it has ended"}, onProcess(service.Service.KillProcess))
 	add(d, huma.Operation{OperationID: "wait-process", Method: http.MethodPost, Path: "/v1/leases/{id}/processes/{process}/wait", Tags: tags,
 		Summary:     "Wait for a line of a process's log, a port, or its end",
 		Description: "The sandbox is kept awake meanwhile. After the timeout the answer is 504; 409 when the process ended before."}, waitProcess)
@@ -47,14 +48,14 @@ func (s *server) registerProcesses(d *document) {
 		}}}, s.readProcess)
 }
 
-func startProcess(ctx context.Context, service sandbox.Service, in *struct {
+func startProcess(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
 	Body sandbox.ProcessSpec
 }) (*reply[sandbox.Process], error) {
 	return replyWith(service.StartProcess(ctx, in.ref(), in.Body))
 }
 
-func listProcesses(ctx context.Context, service sandbox.Service, in *struct {
+func listProcesses(ctx context.Context, service service.Service, in *struct {
 	ID string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
 }) (*reply[wire.ProcessPage], error) {
 	list, err := service.ListProcesses(ctx, in.ID)
@@ -62,13 +63,13 @@ func listProcesses(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 // onProcess makes a handler of a method that needs no more than a process.
-func onProcess(method func(sandbox.Service, context.Context, sandbox.ProcessRef) (sandbox.Process, error)) func(context.Context, sandbox.Service, *ProcessPath) (*reply[sandbox.Process], error) {
-	return func(ctx context.Context, service sandbox.Service, in *ProcessPath) (*reply[sandbox.Process], error) {
+func onProcess(method func(service.Service, context.Context, sandbox.ProcessRef) (sandbox.Process, error)) func(context.Context, service.Service, *ProcessPath) (*reply[sandbox.Process], error) {
+	return func(ctx context.Context, service service.Service, in *ProcessPath) (*reply[sandbox.Process], error) {
 		return replyWith(method(service, ctx, in.process()))
 	}
 }
 
-func waitProcess(ctx context.Context, service sandbox.Service, in *struct {
+func waitProcess(ctx context.Context, service service.Service, in *struct {
 	ProcessPath
 	Body wire.ProcessWait
 }) (*reply[sandbox.ProcessWaited], error) {
@@ -81,7 +82,7 @@ type readProcessInput struct {
 	Follow bool  `query:"follow" doc:"Go on to the process's end."`
 }
 
-func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *readProcessInput) error {
+func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service service.Service, in *readProcessInput) error {
 	log, err := service.ReadProcess(r.Context(), sandbox.LogRequest{ProcessRef: in.process(), Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -24,7 +25,7 @@ func (s *server) registerReports(d *document) {
 		Summary: "Identify the ledger"}, ledger)
 }
 
-func costs(ctx context.Context, service sandbox.Service, in *struct {
+func costs(ctx context.Context, service service.Service, in *struct {
 	EnvironmentID string            `query:"environment_id"`
 	AgentDID      string            `query:"agent_did"`
 	From          time.Time         `query:"from" doc:"RFC 3339. Default: the beginning."`
@@ -38,7 +39,7 @@ func costs(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(report, err)
 }
 
-func drift(ctx context.Context, service sandbox.Service, in *struct {
+func drift(ctx context.Context, service service.Service, in *struct {
 	EnvironmentID string              `query:"environment_id"`
 	LeaseID       string              `query:"lease_id"`
 	Kind          sandbox.DriftKind   `query:"kind" doc:"vanished, stopped, out_of_memory, changed, orphan, leftover or usage."`
@@ -51,7 +52,7 @@ func drift(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(wire.DriftPage{Findings: notNil(findings)}, err)
 }
 
-func deliveries(ctx context.Context, service sandbox.Service, in *struct {
+func deliveries(ctx context.Context, service service.Service, in *struct {
 	ID            string                 `query:"id" doc:"One message, by the id that its sender gave it."`
 	EnvironmentID string                 `query:"environment_id"`
 	Status        sandbox.DeliveryStatus `query:"status" doc:"applied, stale or unmatched. Default: all."`
@@ -68,6 +69,6 @@ func deliveries(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(page, err)
 }
 
-func ledger(ctx context.Context, service sandbox.Service, _ *empty) (*reply[sandbox.LedgerInfo], error) {
+func ledger(ctx context.Context, service service.Service, _ *empty) (*reply[sandbox.LedgerInfo], error) {
 	return replyWith(service.Ledger(ctx))
 }

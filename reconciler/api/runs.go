@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -35,7 +36,7 @@ func (s *server) registerRuns(d *document) {
 	}, s.run)
 }
 
-func (s *server) run(w http.ResponseWriter, r *http.Request, service sandbox.Service, _ *struct{}) error {
+func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Service, _ *struct{}) error {
 	req, err := readRun(w, r)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, service sandbox.Ser
 }
 
 // collectRun answers with all of a run at once.
-func collectRun(w http.ResponseWriter, r *http.Request, service sandbox.Service, req sandbox.RunRequest) error {
+func collectRun(w http.ResponseWriter, r *http.Request, service service.Service, req sandbox.RunRequest) error {
 	var files bytes.Buffer
 	req.Collected = &bounded{to: &files, left: maxCollected}
 	result, err := service.Run(r.Context(), req)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,9 +32,9 @@ func (s *server) registerSessions(d *document) {
 	add(d, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet, Path: path, Tags: tags,
 		Summary: "List the sessions of a lease, the latest first"}, listSessions)
 	add(d, huma.Operation{OperationID: "get-session", Method: http.MethodGet, Path: path + "/{session}", Tags: tags,
-		Summary: "Show a session as it stands"}, onSession(sandbox.Service.GetSession))
+		Summary: "Show a session as it stands"}, onSession(service.Service.GetSession))
 	add(d, huma.Operation{OperationID: "close-session", Method: http.MethodDelete, Path: path + "/{session}", Tags: tags, DefaultStatus: http.StatusOK,
-		Summary: "Close a session and cancel the command that runs in it; its recording stays"}, onSession(sandbox.Service.CloseSession))
+		Summary: "Close a session and cancel the command that runs in it; its recording stays"}, onSession(service.Service.CloseSession))
 	addRaw(d, execOperation(d, huma.Operation{OperationID: "exec-in-session", Method: http.MethodPost, Path: path + "/{session}/exec", Tags: tags,
 		Summary:     "Run a command in a session",
 		Description: "One at a time: 409 session_busy names the one that runs. Variables and directory that are not named are the session's. "}), s.execInSession)
@@ -47,7 +48,7 @@ func (s *server) registerSessions(d *document) {
 		}}}, s.sessionEvents)
 }
 
-func createSession(ctx context.Context, service sandbox.Service, in *struct {
+func createSession(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
 	Body wire.CreateSession
 }) (*reply[sandbox.Session], error) {
@@ -55,7 +56,7 @@ func createSession(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(service.CreateSession(ctx, in.ref(), sandbox.CreateSession{ID: b.ID, Env: b.Env, Cwd: b.Cwd, User: b.User}))
 }
 
-func listSessions(ctx context.Context, service sandbox.Service, in *struct {
+func listSessions(ctx context.Context, service service.Service, in *struct {
 	ID    string               `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
 	State sandbox.SessionState `query:"state" doc:"open or closed."`
 	Limit int                  `query:"limit" doc:"How many, 1 to 1000. Default 1000."`
@@ -65,8 +66,8 @@ func listSessions(ctx context.Context, service sandbox.Service, in *struct {
 }
 
 // onSession makes a handler of a method that needs no more than a session.
-func onSession(method func(sandbox.Service, context.Context, sandbox.SessionRef) (sandbox.Session, error)) func(context.Context, sandbox.Service, *SessionPath) (*reply[sandbox.Session], error) {
-	return func(ctx context.Context, service sandbox.Service, in *SessionPath) (*reply[sandbox.Session], error) {
+func onSession(method func(service.Service, context.Context, sandbox.SessionRef) (sandbox.Session, error)) func(context.Context, service.Service, *SessionPath) (*reply[sandbox.Session], error) {
+	return func(ctx context.Context, service service.Service, in *SessionPath) (*reply[sandbox.Session], error) {
 		return replyWith(method(service, ctx, in.ref()))
 	}
 }
@@ -76,7 +77,7 @@ type execInSessionInput struct {
 	Session string `path:"session" doc:"The session's id."`
 }
 
-func (s *server) execInSession(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *execInSessionInput) error {
+func (s *server) execInSession(w http.ResponseWriter, r *http.Request, service service.Service, in *execInSessionInput) error {
 	return s.exec(w, r, service, in.ref(), in.Session)
 }
 
@@ -87,7 +88,7 @@ type sessionEventsInput struct {
 	LastEventID int64 `header:"Last-Event-ID" doc:"As after, and before it: what a viewer that comes back sends."`
 }
 
-func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service sandbox.Service, in *sessionEventsInput) error {
+func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service service.Service, in *sessionEventsInput) error {
 	filter := sandbox.SessionEventFilter{SessionRef: in.ref(), After: cmp.Or(in.LastEventID, in.After), Limit: in.Limit}
 	if accepts(r, wire.EventStream) {
 		return s.followSession(w, r, service, filter)
@@ -107,7 +108,7 @@ func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service s
 	return nil
 }
 
-func (s *server) followSession(w http.ResponseWriter, r *http.Request, service sandbox.Service, filter sandbox.SessionEventFilter) error {
+func (s *server) followSession(w http.ResponseWriter, r *http.Request, service service.Service, filter sandbox.SessionEventFilter) error {
 	probe := filter
 	probe.Limit = 1
 	if _, err := service.ListSessionEvents(r.Context(), probe); err != nil { // a wrong filter gets its status

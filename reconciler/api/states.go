@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -18,7 +19,7 @@ func (s *server) registerStates(d *document) {
 		Summary: "Forget what is kept under a key: who is next begins anew"}, deleteState)
 }
 
-func listStates(ctx context.Context, service sandbox.Service, in *struct {
+func listStates(ctx context.Context, service service.Service, in *struct {
 	EnvironmentID string `query:"environment_id" doc:"Only what was saved in this environment."`
 	AgentDID      string `query:"agent_did" doc:"Only what this agent saved."`
 	After         string `query:"after" doc:"Continue after this key."`
@@ -28,7 +29,7 @@ func listStates(ctx context.Context, service sandbox.Service, in *struct {
 	return replyWith(wire.StatePage{States: notNil(states)}, err)
 }
 
-func deleteState(ctx context.Context, service sandbox.Service, in *struct {
+func deleteState(ctx context.Context, service service.Service, in *struct {
 	Key string `path:"key" doc:"As list-states has it: the lease's id or, where the scope is agent, the agent's DID, followed by @ and the patterns of the tokens whose state it is."`
 }) (*empty, error) {
 	return nil, service.DeleteState(ctx, in.Key)

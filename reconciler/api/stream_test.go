@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -20,7 +21,7 @@ import (
 
 // executor is a service whose Exec is made to order.
 type executor struct {
-	sandbox.Service
+	service.Service
 	exec func(ctx context.Context, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 }
 
@@ -218,7 +219,7 @@ func TestFilesAsRawContent(t *testing.T) {
 
 // filesystem is a service whose files are made to order.
 type filesystem struct {
-	sandbox.Service
+	service.Service
 	read io.ReadCloser
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -28,8 +29,8 @@ func (s *server) registerTokens(d *document) {
 
 // administer makes a handler for administrators of everything: a caller that could make tokens for some
 // environments only could make one for all.
-func administer[I, O any](s *server, handler func(context.Context, sandbox.Tokens, *I) (*O, error)) func(context.Context, sandbox.Service, *I) (*O, error) {
-	return func(ctx context.Context, service sandbox.Service, in *I) (*O, error) {
+func administer[I, O any](s *server, handler func(context.Context, service.Tokens, *I) (*O, error)) func(context.Context, service.Service, *I) (*O, error) {
+	return func(ctx context.Context, service service.Service, in *I) (*O, error) {
 		if limited, ok := service.(scoped); ok {
 			if err := limited.everything("managing tokens"); err != nil {
 				return nil, err
@@ -39,23 +40,23 @@ func administer[I, O any](s *server, handler func(context.Context, sandbox.Token
 	}
 }
 
-func listTokens(ctx context.Context, tokens sandbox.Tokens, _ *empty) (*reply[wire.TokenPage], error) {
+func listTokens(ctx context.Context, tokens service.Tokens, _ *empty) (*reply[wire.TokenPage], error) {
 	all, err := tokens.ListTokens(ctx)
 	return replyWith(wire.TokenPage{Tokens: notNil(all)}, err)
 }
 
-func createToken(ctx context.Context, tokens sandbox.Tokens, in *struct{ Body sandbox.CreateToken }) (*reply[sandbox.CreatedToken], error) {
+func createToken(ctx context.Context, tokens service.Tokens, in *struct{ Body sandbox.CreateToken }) (*reply[sandbox.CreatedToken], error) {
 	return replyWith(tokens.CreateToken(ctx, in.Body))
 }
 
-func rotateToken(ctx context.Context, tokens sandbox.Tokens, in *struct {
+func rotateToken(ctx context.Context, tokens service.Tokens, in *struct {
 	Token string `path:"token" doc:"The tokens' name."`
 	Body  wire.RotateToken
 }) (*reply[sandbox.CreatedToken], error) {
 	return replyWith(tokens.RotateToken(ctx, sandbox.RotateToken{Name: in.Token, Overlap: in.Body.Overlap, Ceiling: in.Body.Ceiling}))
 }
 
-func revokeToken(ctx context.Context, tokens sandbox.Tokens, in *struct {
+func revokeToken(ctx context.Context, tokens service.Tokens, in *struct {
 	Token string `path:"token" doc:"A name, or the id of one token."`
 }) (*reply[wire.TokenPage], error) {
 	revoked, err := tokens.RevokeToken(ctx, in.Token)

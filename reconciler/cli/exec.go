@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -93,7 +94,7 @@ func exitOf(result sandbox.ExecResult, err error) error {
 }
 
 // startExec starts a command that goes on without its caller.
-func (a *app) startExec(cmd *cobra.Command, service sandbox.Service, ref sandbox.LeaseRef, req sandbox.ExecRequest) error {
+func (a *app) startExec(cmd *cobra.Command, service service.Service, ref sandbox.LeaseRef, req sandbox.ExecRequest) error {
 	x, err := service.StartExec(cmd.Context(), ref, req)
 	if err != nil {
 		return &exitError{ExitNotRun, err}

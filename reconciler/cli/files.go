@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -32,7 +33,7 @@ func (a *app) files() *cobra.Command {
 }
 
 // onPath makes a command that works on a path in a lease's sandbox.
-func (a *app) onPath(ref *sandbox.LeaseRef, name, short string, work func(cmd *cobra.Command, s sandbox.Service, path string) error) *cobra.Command {
+func (a *app) onPath(ref *sandbox.LeaseRef, name, short string, work func(cmd *cobra.Command, s service.Service, path string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " <lease> <path>",
 		Short: short,
@@ -49,7 +50,7 @@ func (a *app) onPath(ref *sandbox.LeaseRef, name, short string, work func(cmd *c
 }
 
 func (a *app) listFiles(ref *sandbox.LeaseRef) *cobra.Command {
-	return a.onPath(ref, "list", "List what a directory holds", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	return a.onPath(ref, "list", "List what a directory holds", func(cmd *cobra.Command, s service.Service, path string) error {
 		page := wire.FilePage{Files: []wire.FileInfo{}}
 		for q := (sandbox.FileQuery{Path: path, Limit: sandbox.MaxPage}); ; {
 			some, err := s.ListFiles(cmd.Context(), *ref, q)
@@ -68,7 +69,7 @@ func (a *app) listFiles(ref *sandbox.LeaseRef) *cobra.Command {
 }
 
 func (a *app) statFile(ref *sandbox.LeaseRef) *cobra.Command {
-	return a.onPath(ref, "stat", "Describe a file, directory or link", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	return a.onPath(ref, "stat", "Describe a file, directory or link", func(cmd *cobra.Command, s service.Service, path string) error {
 		info, err := s.StatFile(cmd.Context(), *ref, path)
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func shown(name, encoding string) string {
 
 func (a *app) readFile(ref *sandbox.LeaseRef) *cobra.Command {
 	var f sandbox.FileRead
-	cmd := a.onPath(ref, "read", "Write a file's content to standard output", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	cmd := a.onPath(ref, "read", "Write a file's content to standard output", func(cmd *cobra.Command, s service.Service, path string) error {
 		f.Path = path
 		content, err := s.ReadFile(cmd.Context(), *ref, f)
 		if err != nil {
@@ -121,7 +122,7 @@ func (a *app) writeFile(ref *sandbox.LeaseRef) *cobra.Command {
 		w    sandbox.FileWrite
 		mode string
 	)
-	cmd := a.onPath(ref, "write", "Write standard input to a file, which appears whole or not at all", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	cmd := a.onPath(ref, "write", "Write standard input to a file, which appears whole or not at all", func(cmd *cobra.Command, s service.Service, path string) error {
 		var err error
 		if w.Mode, err = wire.ParseFileMode(mode); err != nil {
 			return usage("--%w", err)
@@ -136,7 +137,7 @@ func (a *app) writeFile(ref *sandbox.LeaseRef) *cobra.Command {
 
 func (a *app) removeFile(ref *sandbox.LeaseRef) *cobra.Command {
 	var f sandbox.FileRemoval
-	cmd := a.onPath(ref, "delete", "Delete a file, a link or an empty directory", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	cmd := a.onPath(ref, "delete", "Delete a file, a link or an empty directory", func(cmd *cobra.Command, s service.Service, path string) error {
 		f.Path = path
 		return s.RemoveFile(cmd.Context(), *ref, f)
 	})
@@ -145,7 +146,7 @@ func (a *app) removeFile(ref *sandbox.LeaseRef) *cobra.Command {
 }
 
 func (a *app) download(ref *sandbox.LeaseRef) *cobra.Command {
-	cmd := a.onPath(ref, "download", "Write a file or directory to standard output, as a tar stream", func(cmd *cobra.Command, s sandbox.Service, path string) error {
+	cmd := a.onPath(ref, "download", "Write a file or directory to standard output, as a tar stream", func(cmd *cobra.Command, s service.Service, path string) error {
 		archive, err := s.ReadFiles(cmd.Context(), *ref, path)
 		if err != nil {
 			return err
@@ -157,7 +158,7 @@ func (a *app) download(ref *sandbox.LeaseRef) *cobra.Command {
 }
 
 func (a *app) upload(ref *sandbox.LeaseRef) *cobra.Command {
-	cmd := a.onPath(ref, "upload", "Unpack a tar stream from standard input in a directory", func(cmd *cobra.Command, s sandbox.Service, dir string) error {
+	cmd := a.onPath(ref, "upload", "Unpack a tar stream from standard input in a directory", func(cmd *cobra.Command, s service.Service, dir string) error {
 		return s.WriteFiles(cmd.Context(), *ref, dir, cmd.InOrStdin())
 	})
 	cmd.Example = `  tar -c maps | reconciler files upload did:plc:abc::catan-7 /workspace`

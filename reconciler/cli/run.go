@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -93,7 +94,7 @@ func (a *app) runOnce(cmd *cobra.Command, req sandbox.RunRequest, flags runFlags
 }
 
 // collectTo runs a request whose collected files go to a file, "" for none.
-func collectTo(ctx context.Context, service sandbox.Service, req sandbox.RunRequest, file string) (sandbox.RunResult, error) {
+func collectTo(ctx context.Context, service service.Service, req sandbox.RunRequest, file string) (sandbox.RunResult, error) {
 	if file == "" {
 		return service.Run(ctx, req)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -54,7 +55,7 @@ A token that was revoked is refused within a second by every reconciler of the l
 }
 
 // withTokens calls do with the tokens of the ledger, or those of the reconciler.
-func (c *credentials) withTokens(cmd *cobra.Command, do func(context.Context, sandbox.Tokens) error) (err error) {
+func (c *credentials) withTokens(cmd *cobra.Command, do func(context.Context, service.Tokens) error) (err error) {
 	if c.ledgerURL == "" {
 		service, err := c.connect(cmd)
 		if err != nil {
@@ -108,7 +109,7 @@ func (c *credentials) createToken() *cobra.Command {
 			case expiresIn > 0:
 				want.ExpiresAt = time.Now().Add(expiresIn).UTC()
 			}
-			return c.withTokens(cmd, func(ctx context.Context, tokens sandbox.Tokens) error {
+			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
 				made, err := tokens.CreateToken(ctx, want)
 				if err != nil {
 					return err
@@ -146,7 +147,7 @@ func (c *credentials) rotateToken() *cobra.Command {
 				}
 				want.Ceiling = &another
 			}
-			return c.withTokens(cmd, func(ctx context.Context, tokens sandbox.Tokens) error {
+			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
 				made, err := tokens.RotateToken(ctx, want)
 				if err != nil {
 					return err
@@ -181,7 +182,7 @@ func (c *credentials) listTokens() *cobra.Command {
 		Short: "List tokens: whose they are, what they allow, and when they were used",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTokens(cmd, func(ctx context.Context, tokens sandbox.Tokens) error {
+			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
 				found, err := tokens.ListTokens(ctx)
 				if err != nil {
 					return err
@@ -206,7 +207,7 @@ func (c *credentials) revokeToken() *cobra.Command {
 		Short: "End all tokens of a name, or the one with an id",
 		Args:  exactly("name or id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withTokens(cmd, func(ctx context.Context, tokens sandbox.Tokens) error {
+			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
 				revoked, err := tokens.RevokeToken(ctx, args[0])
 				if err != nil {
 					return err

@@ -1,4 +1,4 @@
-// Package client is the lease service over HTTP: a [sandbox.Service] that asks a reconciler. Its
+// Package client is the lease service over HTTP: it asks a reconciler. Its
 // callers cannot tell it from the service in process: errors keep their code, reason and fields,
 // and streams stream.
 //
@@ -20,6 +20,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -59,7 +60,7 @@ type Client struct {
 	once, repeat *retryablehttp.Client // what may be sent again: never once it arrived; always
 }
 
-var _ sandbox.Service = (*Client)(nil)
+var _ service.Service = (*Client)(nil)
 
 // socketHost stands in URLs of requests that go to a unix socket.
 const socketHost = "reconciler.sock"

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Exec implements sandbox.Leases. It is sent once: a lost answer is UnknownOutcome, and with an ID the
+// Exec implements service.Leases. It is sent once: a lost answer is UnknownOutcome, and with an ID the
 // same call may be made again. With Stdin, the
 // transport reads it in a goroutine that ends when Stdin's Read does, as with os/exec.
 func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {

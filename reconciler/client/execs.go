@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// StartExec implements sandbox.Execs. With an ID it is sent again when its answer was lost.
+// StartExec implements service.Execs. With an ID it is sent again when its answer was lost.
 func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (x sandbox.Exec, err error) {
 	path, err := runPath(r, req.Session)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.
 	return x, c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, once: req.ID == ""}, &x)
 }
 
-// GetExec implements sandbox.Execs.
+// GetExec implements service.Execs.
 func (c *Client) GetExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.Exec, err error) {
 	path, err := execPath(r)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Client) GetExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.Exec
 	return x, c.call(ctx, request{method: http.MethodGet, path: path}, &x)
 }
 
-// ListExecs implements sandbox.Execs.
+// ListExecs implements service.Execs.
 func (c *Client) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox.Exec, error) {
 	path, err := leasePath(f.LeaseID)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Client) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox
 	return page.Execs, err
 }
 
-// CancelExec implements sandbox.Execs.
+// CancelExec implements service.Execs.
 func (c *Client) CancelExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.Exec, err error) {
 	path, err := execPath(r)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Client) CancelExec(ctx context.Context, r sandbox.ExecRef) (x sandbox.E
 	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/cancel", slow: true}, &x)
 }
 
-// ReadExec implements sandbox.Execs. A reader whose connection breaks asks again, from the offset that it
+// ReadExec implements service.Execs. A reader whose connection breaks asks again, from the offset that it
 // has reached.
 func (c *Client) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
 	path, err := execPath(o.ExecRef)

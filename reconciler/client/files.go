@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// WriteFiles implements sandbox.Files. It streams, and is sent once.
+// WriteFiles implements service.Files. It streams, and is sent once.
 func (c *Client) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
 	return c.putFile(ctx, r, wire.Tar, tar, "path", dir)
 }
 
-// WriteFile implements sandbox.Files. It streams, and is sent once.
+// WriteFile implements service.Files. It streams, and is sent once.
 func (c *Client) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.FileWrite, content io.Reader) error {
 	mode := ""
 	if w.Mode != 0 {
@@ -36,13 +36,13 @@ func (c *Client) putFile(ctx context.Context, r sandbox.LeaseRef, contentType st
 	return nil
 }
 
-// ReadFiles implements sandbox.Files. It streams until the reader is closed.
+// ReadFiles implements service.Files. It streams until the reader is closed.
 func (c *Client) ReadFiles(ctx context.Context, r sandbox.LeaseRef, file string) (io.ReadCloser, error) {
 	archive, _, err := c.getFile(ctx, r, wire.Tar, "path", file)
 	return archive, err
 }
 
-// ReadFile implements sandbox.Files. It streams until the content is closed.
+// ReadFile implements service.Files. It streams until the content is closed.
 func (c *Client) ReadFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRead) (sandbox.FileContent, error) {
 	content, size, err := c.getFile(ctx, r, wire.OctetStream, "path", f.Path, "max_bytes", number(f.MaxBytes))
 	return sandbox.FileContent{ReadCloser: content, Size: size}, err
@@ -61,7 +61,7 @@ func (c *Client) getFile(ctx context.Context, r sandbox.LeaseRef, accept string,
 	return resp.Body, resp.ContentLength, nil
 }
 
-// StatFile implements sandbox.Files.
+// StatFile implements service.Files.
 func (c *Client) StatFile(ctx context.Context, r sandbox.LeaseRef, file string) (sandbox.FileInfo, error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Client) StatFile(ctx context.Context, r sandbox.LeaseRef, file string) 
 	return c.fileInfo(path, info)
 }
 
-// ListFiles implements sandbox.Files.
+// ListFiles implements service.Files.
 func (c *Client) ListFiles(ctx context.Context, r sandbox.LeaseRef, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Client) fileInfo(path string, w wire.FileInfo) (sandbox.FileInfo, error
 	return info, nil
 }
 
-// RemoveFile implements sandbox.Files. It is sent once: a repetition would not find the file.
+// RemoveFile implements service.Files. It is sent once: a repetition would not find the file.
 func (c *Client) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRemoval) error {
 	path, err := leasePath(r.ID)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// LeaseUsage implements sandbox.Monitors.
+// LeaseUsage implements service.Monitors.
 func (c *Client) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
 	return monitor[sandbox.LeaseUsage](ctx, c, r, "/usage")
 }
 
-// LeaseUsageHistory implements sandbox.Monitors.
+// LeaseUsageHistory implements service.Monitors.
 func (c *Client) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
 	return monitor[sandbox.LeaseUsageHistory](ctx, c, q.LeaseRef, "/usage/history", "from", moment(q.From), "to", moment(q.To))
 }
 
-// LeaseHealth implements sandbox.Monitors.
+// LeaseHealth implements service.Monitors.
 func (c *Client) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	return monitor[sandbox.LeaseHealth](ctx, c, r, "/health")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// StartProcess implements sandbox.Processes. It is sent once: a process may have ended before a repetition,
+// StartProcess implements service.Processes. It is sent once: a process may have ended before a repetition,
 // which would start it again.
 func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox.ProcessSpec) (x sandbox.Process, err error) {
 	path, err := leasePath(r.ID)
@@ -23,7 +23,7 @@ func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox
 	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/processes" + fence(r), body: p, slow: true, once: true}, &x)
 }
 
-// GetProcess implements sandbox.Processes.
+// GetProcess implements service.Processes.
 func (c *Client) GetProcess(ctx context.Context, r sandbox.ProcessRef) (x sandbox.Process, err error) {
 	path, err := processPath(r)
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Client) GetProcess(ctx context.Context, r sandbox.ProcessRef) (x sandbo
 	return x, c.call(ctx, request{method: http.MethodGet, path: path + fence(r.LeaseRef)}, &x)
 }
 
-// ListProcesses implements sandbox.Processes.
+// ListProcesses implements service.Processes.
 func (c *Client) ListProcesses(ctx context.Context, leaseID string) ([]sandbox.Process, error) {
 	path, err := leasePath(leaseID)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Client) ListProcesses(ctx context.Context, leaseID string) ([]sandbox.P
 	return page.Processes, err
 }
 
-// WaitProcess implements sandbox.Processes.
+// WaitProcess implements service.Processes.
 func (c *Client) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (got sandbox.ProcessWaited, err error) {
 	path, err := processPath(w.ProcessRef)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Client) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (got sa
 	return got, c.call(ctx, request{method: http.MethodPost, path: path + "/wait" + fence(w.LeaseRef), body: body, slow: true, longer: w.Timeout.D()}, &got)
 }
 
-// KillProcess implements sandbox.Processes.
+// KillProcess implements service.Processes.
 func (c *Client) KillProcess(ctx context.Context, r sandbox.ProcessRef) (x sandbox.Process, err error) {
 	path, err := processPath(r)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Client) KillProcess(ctx context.Context, r sandbox.ProcessRef) (x sandb
 	return x, c.call(ctx, request{method: http.MethodDelete, path: path + fence(r.LeaseRef), slow: true}, &x)
 }
 
-// ReadProcess implements sandbox.Processes. A reader whose connection breaks asks again, from the offset that
+// ReadProcess implements service.Processes. A reader whose connection breaks asks again, from the offset that
 // it has reached.
 func (c *Client) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox.ProcessLog, error) {
 	path, err := processPath(l.ProcessRef)

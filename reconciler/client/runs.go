@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Run implements sandbox.Runs. It is sent once, and streams both ways: a lost answer is UnknownOutcome,
+// Run implements service.Runs. It is sent once, and streams both ways: a lost answer is UnknownOutcome,
 // and the sandbox is destroyed all the same. Who owns the run is the client's token.
 func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
 	r, err := r.Normalize()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutEnvironment implements sandbox.Environments.
+// PutEnvironment implements service.Environments.
 func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (e sandbox.Environment, err error) {
 	path, err := environmentPath(p.ID)
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	return e, c.call(ctx, r, &e)
 }
 
-// GetEnvironment implements sandbox.Environments.
+// GetEnvironment implements service.Environments.
 func (c *Client) GetEnvironment(ctx context.Context, id string) (e sandbox.Environment, err error) {
 	path, err := environmentPath(id)
 	if err != nil {
@@ -35,14 +35,14 @@ func (c *Client) GetEnvironment(ctx context.Context, id string) (e sandbox.Envir
 	return e, c.call(ctx, request{method: http.MethodGet, path: path}, &e)
 }
 
-// ListEnvironments implements sandbox.Environments.
+// ListEnvironments implements service.Environments.
 func (c *Client) ListEnvironments(ctx context.Context) ([]sandbox.Environment, error) {
 	var page wire.EnvironmentPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/environments"}, &page)
 	return page.Environments, err
 }
 
-// ReopenEnvironment implements sandbox.Environments.
+// ReopenEnvironment implements service.Environments.
 func (c *Client) ReopenEnvironment(ctx context.Context, id string) (e sandbox.Environment, err error) {
 	path, err := environmentPath(id)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) ReopenEnvironment(ctx context.Context, id string) (e sandbox.En
 	return e, c.call(ctx, request{method: http.MethodPost, path: path + "/reopen"}, &e)
 }
 
-// DeleteEnvironment implements sandbox.Environments.
+// DeleteEnvironment implements service.Environments.
 func (c *Client) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
 	path, err := environmentPath(d.ID)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Client) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 	return c.call(ctx, request{method: http.MethodDelete, path: path + query("force", force), slow: true}, nil)
 }
 
-// Acquire implements sandbox.Leases.
+// Acquire implements service.Leases.
 func (c *Client) Acquire(ctx context.Context, a sandbox.Acquire) (got sandbox.Acquired, err error) {
 	r := request{method: http.MethodPost, path: "/v1/leases", body: a, slow: !a.NoWait}
 	if a.NoWait {
@@ -73,7 +73,7 @@ func (c *Client) Acquire(ctx context.Context, a sandbox.Acquire) (got sandbox.Ac
 	return got, c.call(ctx, r, &got)
 }
 
-// AcquireBatch implements sandbox.Leases.
+// AcquireBatch implements service.Leases.
 func (c *Client) AcquireBatch(ctx context.Context, b sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
 	r := request{method: http.MethodPost, path: "/v1/leases/batch", body: b, slow: !b.NoWait}
 	if b.NoWait {
@@ -95,17 +95,17 @@ func (c *Client) AcquireBatch(ctx context.Context, b sandbox.AcquireBatch) ([]sa
 	return results, nil
 }
 
-// GetLease implements sandbox.Leases.
+// GetLease implements service.Leases.
 func (c *Client) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodGet}, sandbox.LeaseRef{ID: id}, "", query())
 }
 
-// ObserveLease implements sandbox.Leases.
+// ObserveLease implements service.Leases.
 func (c *Client) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodGet, slow: true}, sandbox.LeaseRef{ID: id}, "", query("observe", "true"))
 }
 
-// ListLeases implements sandbox.Leases.
+// ListLeases implements service.Leases.
 func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
 	var page wire.LeasePage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/leases" + query(
@@ -114,22 +114,22 @@ func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandb
 	return page.Leases, err
 }
 
-// Renew implements sandbox.Leases.
+// Renew implements service.Leases.
 func (c *Client) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodPost, body: wire.RenewRequest{Settings: r.Settings}}, r.LeaseRef, "/renew", fence(r.LeaseRef))
 }
 
-// Release implements sandbox.Leases.
+// Release implements service.Leases.
 func (c *Client) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/release", fence(r))
 }
 
-// Sleep implements sandbox.Leases.
+// Sleep implements service.Leases.
 func (c *Client) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/sleep", fence(r))
 }
 
-// Wake implements sandbox.Leases.
+// Wake implements service.Leases.
 func (c *Client) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/wake", fence(r))
 }
@@ -143,7 +143,7 @@ func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef, ver
 	return l, c.call(ctx, r, &l)
 }
 
-// Deliver implements sandbox.Conditions. What counts is d.Body as it is, or, without one, d.Condition.
+// Deliver implements service.Conditions. What counts is d.Body as it is, or, without one, d.Condition.
 func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
 	if len(d.Body) == 0 {
 		if d.Body, err = json.Marshal(d.Condition); err != nil {
@@ -159,26 +159,26 @@ func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandb
 	return receipt, c.call(ctx, request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header}, &receipt)
 }
 
-// Ledger implements sandbox.Reports.
+// Ledger implements service.Reports.
 func (c *Client) Ledger(ctx context.Context) (l sandbox.LedgerInfo, err error) {
 	return l, c.call(ctx, request{method: http.MethodGet, path: "/v1/ledger"}, &l)
 }
 
-// ListEvents implements sandbox.Reports.
+// ListEvents implements service.Reports.
 func (c *Client) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandbox.Event, error) {
 	var page wire.EventPage
 	err := c.call(ctx, request{method: http.MethodGet, path: eventsPath(f)}, &page)
 	return page.Events, err
 }
 
-// Costs implements sandbox.Reports.
+// Costs implements service.Reports.
 func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.CostReport, err error) {
 	return r, c.call(ctx, request{method: http.MethodGet, path: "/v1/costs" + query(
 		"environment_id", q.EnvironmentID, "agent_did", q.AgentDID, "from", moment(q.From), "to", moment(q.To), "group_by", string(q.GroupBy),
 	)}, &r)
 }
 
-// ListDrift implements sandbox.Reports.
+// ListDrift implements service.Reports.
 func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	var page wire.DriftPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/drift" + query(
@@ -187,7 +187,7 @@ func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbo
 	return page.Findings, err
 }
 
-// ListDeliveries implements sandbox.Reports.
+// ListDeliveries implements service.Reports.
 func (c *Client) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
 	var page wire.DeliveryPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/deliveries" + query(

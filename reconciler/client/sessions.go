@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CreateSession implements sandbox.Sessions. With an ID it is sent again when its answer was lost.
+// CreateSession implements service.Sessions. With an ID it is sent again when its answer was lost.
 func (c *Client) CreateSession(ctx context.Context, r sandbox.LeaseRef, s sandbox.CreateSession) (out sandbox.Session, err error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
@@ -20,7 +20,7 @@ func (c *Client) CreateSession(ctx context.Context, r sandbox.LeaseRef, s sandbo
 	return out, c.call(ctx, request{method: http.MethodPost, path: path + "/sessions" + fence(r), body: body, once: s.ID == ""}, &out)
 }
 
-// GetSession implements sandbox.Sessions.
+// GetSession implements service.Sessions.
 func (c *Client) GetSession(ctx context.Context, r sandbox.SessionRef) (s sandbox.Session, err error) {
 	path, err := sessionPath(r)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Client) GetSession(ctx context.Context, r sandbox.SessionRef) (s sandbo
 	return s, c.call(ctx, request{method: http.MethodGet, path: path + query("generation", number(r.Generation))}, &s)
 }
 
-// ListSessions implements sandbox.Sessions.
+// ListSessions implements service.Sessions.
 func (c *Client) ListSessions(ctx context.Context, f sandbox.SessionFilter) ([]sandbox.Session, error) {
 	path, err := leasePath(f.LeaseID)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Client) ListSessions(ctx context.Context, f sandbox.SessionFilter) ([]s
 	return page.Sessions, err
 }
 
-// CloseSession implements sandbox.Sessions.
+// CloseSession implements service.Sessions.
 func (c *Client) CloseSession(ctx context.Context, r sandbox.SessionRef) (s sandbox.Session, err error) {
 	path, err := sessionPath(r)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Client) CloseSession(ctx context.Context, r sandbox.SessionRef) (s sand
 	return s, c.call(ctx, request{method: http.MethodDelete, path: path + query("generation", number(r.Generation)), slow: true}, &s)
 }
 
-// ListSessionEvents implements sandbox.Sessions.
+// ListSessionEvents implements service.Sessions.
 func (c *Client) ListSessionEvents(ctx context.Context, f sandbox.SessionEventFilter) ([]sandbox.SessionEvent, error) {
 	path, err := sessionEventsPath(f)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Client) ListSessionEvents(ctx context.Context, f sandbox.SessionEventFi
 	return events, nil
 }
 
-// FollowSessionEvents implements sandbox.Sessions. It reconnects after a lost connection and misses
+// FollowSessionEvents implements service.Sessions. It reconnects after a lost connection and misses
 // nothing; it gives up when several attempts in a row bring no event.
 func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter, yield func(sandbox.SessionEvent) error) error {
 	f.Limit = 0

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ListStates implements sandbox.States.
+// ListStates implements service.States.
 func (c *Client) ListStates(ctx context.Context, f sandbox.StateFilter) ([]sandbox.SavedState, error) {
 	var page wire.StatePage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/states" + query(
@@ -18,7 +18,7 @@ func (c *Client) ListStates(ctx context.Context, f sandbox.StateFilter) ([]sandb
 	return page.States, err
 }
 
-// DeleteState implements sandbox.States.
+// DeleteState implements service.States.
 func (c *Client) DeleteState(ctx context.Context, key string) error {
 	if key == "" || key == "." || key == ".." { // a path cannot carry it, and no state has such a key
 		return sandbox.Errorf(sandbox.NotFound, "no state is saved under %q", key)

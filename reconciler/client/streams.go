@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FollowEvents implements sandbox.Reports. It reconnects after a lost connection and misses nothing;
+// FollowEvents implements service.Reports. It reconnects after a lost connection and misses nothing;
 // it gives up when several attempts in a row bring no event.
 func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	f.Limit = 0

@@ -5,18 +5,19 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ sandbox.Tokens = (*Client)(nil)
+var _ service.Tokens = (*Client)(nil)
 
-// CreateToken implements sandbox.Tokens.
+// CreateToken implements service.Tokens.
 func (c *Client) CreateToken(ctx context.Context, t sandbox.CreateToken) (made sandbox.CreatedToken, err error) {
 	return made, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: t, once: true}, &made)
 }
 
-// RotateToken implements sandbox.Tokens.
+// RotateToken implements service.Tokens.
 func (c *Client) RotateToken(ctx context.Context, r sandbox.RotateToken) (made sandbox.CreatedToken, err error) {
 	path, err := tokenPath(r.Name)
 	if err != nil {
@@ -25,14 +26,14 @@ func (c *Client) RotateToken(ctx context.Context, r sandbox.RotateToken) (made s
 	return made, c.call(ctx, request{method: http.MethodPost, path: path + "/rotate", body: wire.RotateToken{Overlap: r.Overlap, Ceiling: r.Ceiling}, once: true}, &made)
 }
 
-// ListTokens implements sandbox.Tokens.
+// ListTokens implements service.Tokens.
 func (c *Client) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
 	var page wire.TokenPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/tokens"}, &page)
 	return page.Tokens, err
 }
 
-// RevokeToken implements sandbox.Tokens.
+// RevokeToken implements service.Tokens.
 func (c *Client) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error) {
 	path, err := tokenPath(nameOrID)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,14 +22,14 @@ type action struct {
 	Danger      bool
 	operation   string
 	applies     func(l sandbox.Lease) bool
-	do          func(ctx context.Context, s sandbox.Service, r sandbox.LeaseRef) error
+	do          func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error
 }
 
 var actions = []action{
 	{
 		Name: "renew", Label: "Renew", operation: "renew-lease", applies: isLive,
 		Consequence: "Its time to live begins anew, up to its longest lifetime. Nothing else changes.",
-		do: func(ctx context.Context, s sandbox.Service, r sandbox.LeaseRef) error {
+		do: func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
 			_, err := s.Renew(ctx, sandbox.Renew{LeaseRef: r})
 			return err
 		},
@@ -39,7 +40,7 @@ var actions = []action{
 		applies: func(l sandbox.Lease) bool {
 			return l.Status == sandbox.LeaseActive && l.Phase == sandbox.PhaseAwake
 		},
-		do: func(ctx context.Context, s sandbox.Service, r sandbox.LeaseRef) error {
+		do: func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
 			_, err := s.Sleep(ctx, r)
 			return err
 		},
@@ -52,7 +53,7 @@ var actions = []action{
 }
 
 // expire ends a lease. That its sandbox is not gone yet is no failure: it is tried until it is.
-func expire(ctx context.Context, s sandbox.Service, r sandbox.LeaseRef) error {
+func expire(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
 	_, err := s.Release(ctx, r)
 	if err == nil {
 		return nil

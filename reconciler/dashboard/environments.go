@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -28,7 +29,7 @@ type monthCost struct {
 	sum sandbox.NanoUSD
 }
 
-func (m *monthCost) cost(ctx context.Context, service sandbox.Reports, now time.Time) (sandbox.NanoUSD, error) {
+func (m *monthCost) cost(ctx context.Context, service service.Reports, now time.Time) (sandbox.NanoUSD, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	month := sandbox.MonthOf(now)

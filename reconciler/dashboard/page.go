@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,7 +20,7 @@ type page struct {
 	r       *http.Request
 	ctx     context.Context // of what the page asks the service
 	caller  api.Caller
-	service sandbox.Service // limited to the caller's environments
+	service service.Service // limited to the caller's environments
 	login   string          // the log-in's id
 }
 

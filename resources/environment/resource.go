@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
@@ -88,7 +89,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 
 // made returns what a failed Create has left, so that it gets into the state: what the ledger has
 // of this owner or, when the ledger does not answer, what was asked for. False: there is nothing.
-func made(ctx context.Context, svc sandbox.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
+func made(ctx context.Context, svc service.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
 	env, err := svc.GetEnvironment(ctx, asked.ID)

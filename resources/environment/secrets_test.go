@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -36,7 +37,7 @@ func stateWithout(values ...string) resource.TestCheckFunc {
 }
 
 // sandboxHas checks what the agent's sandbox finds in /run/secrets, as "name=value" of each file.
-func sandboxHas(w *providertest.World, svc sandbox.Service, want string) resource.TestCheckFunc {
+func sandboxHas(w *providertest.World, svc service.Service, want string) resource.TestCheckFunc {
 	return func(*terraform.State) error {
 		lease, err := svc.Acquire(w.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.Name})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
@@ -128,7 +129,7 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 }
 
 // takeBack releases what is left of an acquire. Its owner is unique to it.
-func takeBack(ctx context.Context, svc sandbox.Leases, ask sandbox.Acquire) diag.Diagnostics {
+func takeBack(ctx context.Context, svc service.Leases, ask sandbox.Acquire) diag.Diagnostics {
 	l, ours := made(ctx, svc, ask)
 	if !ours {
 		return nil
@@ -183,7 +184,7 @@ func (e *Ephemeral) Close(ctx context.Context, req ephemeral.CloseRequest, resp 
 	resp.Diagnostics.Append(closed(ctx, svc, h.Lease)...)
 }
 
-func closed(ctx context.Context, svc sandbox.Leases, ref sandbox.LeaseRef) diag.Diagnostics {
+func closed(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) diag.Diagnostics {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	if err := release(ctx, svc, ref); err != nil {

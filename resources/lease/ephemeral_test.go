@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -228,7 +229,7 @@ func (s session) close(private []byte) {
 }
 
 // withEnvironment makes an environment in a world without Terraform.
-func withEnvironment(w *providertest.World) sandbox.Service {
+func withEnvironment(w *providertest.World) service.Service {
 	w.Helper()
 	service := w.Service()
 	_, err := service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{

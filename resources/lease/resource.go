@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -91,7 +92,7 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 
 // made returns what a failed acquire has left: what the ledger has of this owner or, when the
 // ledger does not answer, what was asked for. False: there is nothing.
-func made(ctx context.Context, svc sandbox.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
+func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)
@@ -190,7 +191,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 
 // release releases this generation of this owner, and waits until its sandbox is gone. One that has
 // ended, vanished, gone on to another generation or, without a generation, was never made is success.
-func release(ctx context.Context, svc sandbox.Leases, ref sandbox.LeaseRef) error {
+func release(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) error {
 	_, err := svc.Release(ctx, ref)
 	neverMade := ref.Generation == 0 && sandbox.ReasonOf(err) == sandbox.ReasonOtherOwner
 	if neverMade || sandbox.CodeOf(err) == sandbox.NotFound || sandbox.ReasonOf(err) == sandbox.ReasonOtherGeneration {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -68,7 +69,7 @@ type world struct {
 	prices      string
 	reconcilers []*harness.Reconciler
 	// services are the clients of the reconcilers.
-	services []*atomic.Pointer[sandbox.Service]
+	services []*atomic.Pointer[service.Service]
 	// kills and crashes count the faults.
 	kills, crashes int
 	leased         atomic.Int64
@@ -109,7 +110,7 @@ func (w *world) join(ledgerURL string) {
 		first := w.reconcilers[0]
 		r.TokenFile, r.SecretFile = first.TokenFile, first.SecretFile
 	}
-	w.reconcilers, w.services = append(w.reconcilers, r), append(w.services, new(atomic.Pointer[sandbox.Service]))
+	w.reconcilers, w.services = append(w.reconcilers, r), append(w.services, new(atomic.Pointer[service.Service]))
 	w.start(len(w.reconcilers) - 1)
 }
 
@@ -166,7 +167,7 @@ func (w *world) cleanUp() {
 }
 
 // api returns the client of one of the reconcilers.
-func (w *world) api() sandbox.Service { return *w.services[rand.N(len(w.services))].Load() }
+func (w *world) api() service.Service { return *w.services[rand.N(len(w.services))].Load() }
 
 func (w *world) start(n int) {
 	w.t.Helper()

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Binary is what `make build` builds.
@@ -27,7 +27,7 @@ const Binary = "bin/terraform-provider-sandbox"
 type Reconciler struct {
 	// URL, Token and Ledger (its id) and Service are set by Start and Connect.
 	URL, Token, Ledger string
-	Service            sandbox.Service
+	Service            service.Service
 
 	// TokenFile and SecretFile hold its credentials.
 	TokenFile, SecretFile string

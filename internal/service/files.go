@@ -1,0 +1,23 @@
+package service
+
+import (
+	"context"
+	"io"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Files moves files in and out of a lease's sandbox, which it wakes; all of it counts as activity.
+// Errors of all: as Leases.Exec, but for UnknownOutcome, and those of Filer.
+type Files interface {
+	// WriteFiles unpacks a tar stream under dir, ReadFiles returns a path as a tar stream; see Runner.
+	WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error
+	ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string) (io.ReadCloser, error)
+	// ReadFile returns the content of a regular file. Errors: Invalid when it is none, or too large.
+	ReadFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRead) (sandbox.FileContent, error)
+	// WriteFile, StatFile, ListFiles and RemoveFile are as Filer has them.
+	WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.FileWrite, content io.Reader) error
+	StatFile(ctx context.Context, r sandbox.LeaseRef, path string) (sandbox.FileInfo, error)
+	ListFiles(ctx context.Context, r sandbox.LeaseRef, q sandbox.FileQuery) ([]sandbox.FileInfo, error)
+	RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRemoval) error
+}
