@@ -16,8 +16,8 @@ import (
 // LogTail is how many lines of a failed build's log its error holds.
 const LogTail = 40
 
-// Build builds an image from the context that has this hash, and returns its id; it has no name
-// yet. log, when not nil, receives the build's log line by line. When ctx ends, the engine stops.
+// Build builds an image from the context that has this hash, and returns its id. It has no name but spec.Reference.
+// log, when not nil, receives the build's log line by line. When ctx ends, the engine stops.
 // Errors: Invalid (context, Dockerfile or options); Conflict, when the context no longer has the
 // hash: nothing was built then; Failed, with the end of the log; Unavailable.
 func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(line string)) (id string, err error) {
@@ -99,7 +99,12 @@ func (s Spec) buildOptions(hash string) dockerapi.BuildOptions {
 		labels[k] = v
 	}
 	labels[ContextHashLabel] = hash
+	var tags []string
+	if s.Reference != "" {
+		tags = []string{s.Reference}
+	}
 	return dockerapi.BuildOptions{
+		Tags:        tags,
 		Dockerfile:  s.dockerfile(),
 		BuildArgs:   pointers(s.Args),
 		Target:      s.Target,

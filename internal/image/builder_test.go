@@ -127,6 +127,27 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// Two builds of the same files give one image. The end of one build's names must not take the image from the other.
+func TestABuildKeepsAnImageThatAnotherBuildMadeToo(t *testing.T) {
+	byEach(t, func(t *testing.T, kind string) {
+		b := builder(t, engine(t))
+		spec, name := unique(t)
+		spec.Builder = kind
+		id := build(t, b, spec)
+		must(t, b.Tag(t.Context(), id, name+"-other", "latest"))
+		spec.Reference = name + ":latest"
+		if again := build(t, b, spec); again != id {
+			t.Fatalf("the same files give %s and %s", id, again)
+		}
+		must(t, b.Untag(t.Context(), id, name+"-other", "latest"))
+		img, err := b.Inspect(t.Context(), spec.Reference)
+		must(t, err)
+		if img.ID != id {
+			t.Errorf("%s is %s, want %s", spec.Reference, img.ID, id)
+		}
+	})
+}
+
 // Builds and removals of one builder that share cached steps do not break each other.
 func TestBuildsAndRemovalsAtOnce(t *testing.T) {
 	byEach(t, func(t *testing.T, kind string) {

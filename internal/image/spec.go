@@ -46,6 +46,9 @@ type Spec struct {
 	Builder string
 	// Registries has the credentials that base images are pulled with; nil is none. No part of the hash.
 	Registries *registry.Client
+	// Reference is a name:tag that the image gets as soon as it is there; empty leaves it without a name. The engine removes
+	// an image with its last name, also when another build made the same one. No part of the hash.
+	Reference string
 	// Secrets are what RUN --mount=type=secret,id=… finds. They need BuildKit and are no part of the hash.
 	Secrets map[string]sandbox.Secret
 }

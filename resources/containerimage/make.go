@@ -100,10 +100,15 @@ func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) 
 func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Client) (string, diag.Diagnostics) {
 	spec, diags := m.Build.expand(ctx)
 	secrets, d := config.Build.secrets(ctx)
+	diags.Append(d...)
+	tags, d := m.tags(ctx)
 	if diags.Append(d...); diags.HasError() {
 		return "", diags
 	}
 	spec.Secrets, spec.Registries = secrets, c
+	if refs := m.tagged(tags); len(refs) > 0 {
+		spec.Reference = refs[0]
+	}
 	const failed = "Building Image Failed"
 	if m.ContextHash.IsUnknown() {
 		hash, err := spec.Hash()
