@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,9 +61,26 @@ func killAtEveryStep(w *world, proxy faults) {
 			}
 			proxy.Set(nil)
 			w.start()
+			w.wantNothingUnderWay("catan")
 		}
 	}
 	w.wantAllGone("catan", n)
+}
+
+// wantNothingUnderWay waits until a reconciler has finished what another one had begun: a fault for the next life would
+// hit that, before the life began.
+func (w *world) wantNothingUnderWay(environment string) {
+	w.Helper()
+	w.eventually("what was under way is finished", func() bool {
+		leases, err := w.service.ListLeases(w.Context(), sandbox.LeaseFilter{EnvironmentID: environment})
+		if err != nil {
+			w.Fatal(err)
+		}
+		return !slices.ContainsFunc(leases, func(l sandbox.Lease) bool {
+			moves := l.SandboxState == sandbox.SandboxPending || l.SandboxState == sandbox.SandboxDeleting
+			return l.Status != sandbox.LeaseDestroyed && (l.Status != sandbox.LeaseActive || moves)
+		})
+	})
 }
 
 // killAt has the reconciler killed at its next call of a kind: before the backend hears of it, or after

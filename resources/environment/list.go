@@ -38,7 +38,7 @@ func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *r
 // ListResourceConfigSchema describes the filters.
 func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "The environments of the ledger that are not destroyed, by name, whoever made them.",
+		MarkdownDescription: "The environments of the ledger that are not destroyed, by name, of all owners.",
 		Attributes: map[string]schema.Attribute{
 			"type": schema.StringAttribute{
 				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`. Default: all.",

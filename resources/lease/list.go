@@ -40,7 +40,7 @@ func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *r
 // ListResourceConfigSchema describes the filters.
 func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "The leases of the ledger, each in its current generation, by id, whoever holds them.",
+		MarkdownDescription: "The leases of the ledger, each in its current generation, by id, of all owners.",
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
 			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
