@@ -36,7 +36,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		}
 		w.backend.Fail(fake.OpDiffer, nil)
 
-		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"}) // somebody has put the image right
+		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"}) // the image was put right from outside
 		if env := get(); len(env.Drift) != 1 || env.Drift[0].Observed != "b" {
 			t.Errorf("the findings are %+v", env.Drift)
 		}

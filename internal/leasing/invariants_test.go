@@ -497,7 +497,7 @@ func whatExistsIsWanted(p *picture, _ *known) string {
 
 func nothingIsLeftBehind(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of a claim that ran out binds nobody
+		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of a claim that ran out means nothing
 			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.Claim.For, s.Schedule.Attempts, s.Schedule.LastError)
 		}
 		if p.held[id].Time().After(p.now) {

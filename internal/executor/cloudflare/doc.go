@@ -12,7 +12,7 @@
 //
 // Limits are those of a lease and a grace (Config.Grace), so that a reconciler, where one runs, comes first. A use
 // that goes through the Worker it sees; others, such as a lease that is renewed, and changed limits it is told
-// (Renew). What it has put to rest or ended by itself is told as a rest (driver.Observation.Rest): the ledger
+// (Renew). What it has put to rest or ended by itself counts as a rest (driver.Observation.Rest): the ledger
 // decides whether the lease has ended.
 //
 // # What is kept
