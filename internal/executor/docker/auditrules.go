@@ -179,7 +179,7 @@ func devices(a audited) string {
 }
 
 func openLimits(a audited) string {
-	want := map[string]bool{"core": true, "nofile": true, "fsize": true}
+	want := map[string]bool{"core": true, "nofile": true, "fsize": true, "sigpending": true}
 	for _, u := range a.host().Ulimits {
 		if u.Hard < 0 || u.Name == "core" && u.Hard != 0 {
 			return fmt.Sprintf("its limit %s is %d", u.Name, u.Hard)
@@ -187,7 +187,7 @@ func openLimits(a audited) string {
 		delete(want, u.Name)
 	}
 	if len(want) > 0 {
-		return fmt.Sprintf("%d of the limits core, nofile and fsize are not set", len(want))
+		return fmt.Sprintf("%d of the limits core, nofile, fsize and sigpending are not set", len(want))
 	}
 	return ""
 }

@@ -68,12 +68,17 @@ func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) 
 	}
 }
 
-// ulimits bound single processes. Process 1 sets nproc for the commands of a sandbox that has its user for itself: the
-// kernel counts the processes of a user on the whole host.
+// pendingSignals is how many signals and timers of one sandbox the kernel keeps at a time. With user namespaces it also
+// counts them for the engine's user, up to a limit for all sandboxes together (a few ten thousand).
+const pendingSignals = 1024
+
+// ulimits bound single processes, and what their user has on the whole host. Process 1 sets nproc for the commands of a
+// sandbox that has its user for itself: the kernel counts the processes of a user on the whole host.
 func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
 	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
+		{Name: "sigpending", Soft: pendingSignals, Hard: pendingSignals},
 	}
 	if size := diskBytes(spec); size > 0 {
 		limits = append(limits, &dockerapi.Ulimit{Name: "fsize", Soft: size, Hard: size})

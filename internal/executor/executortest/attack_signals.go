@@ -29,6 +29,7 @@ func stopStarts(t *testing.T, a *attacks) {
 	defer func() { stop(); beside.Wait() }()
 
 	id := a.start(t, h, "stop", enoughFile)
+	a.await(t, h, id, "begun\n") // or all operations may be over before the attack begins
 	var worked, timedOut, silent atomic.Int64
 	var making errgroup.Group
 	making.SetLimit(clients)

@@ -21,6 +21,7 @@ func stopOthers(args []string) {
 	all, started := tally{name: "stop-all"}, tally{name: "stop-started"}
 	fmt.Println("ready")
 	time.Sleep(delay)
+	fmt.Println("begun")
 	for round := 0; round%16 != 0 || !exists(args[0]); round++ {
 		all.add(syscall.Kill(-1, syscall.SIGSTOP) == nil, "round "+strconv.Itoa(round))
 		from := latest() - ahead
